@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -59,7 +60,7 @@ func getRaw(store *registry.Store, scope *handlers.RequestScope) http.HandlerFun
 			if err := encoder.Encode(object, answer); err != nil {
 				utilruntime.HandleErrorWithContext(ctx, err, "An object could not be sent", "resource", scope.Resource, "namespace", namespace, "name", name)
 				if !answer.begun {
-					fail(err)
+					fail(storeerr.InterpretGetError(err, scope.Resource.GroupResource(), name))
 				}
 			}
 		})

@@ -10,11 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -88,9 +86,6 @@ func indented(form runtime.SerializerInfo) bool {
 func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store {
 	if scope.Subresource != "" {
 		return nil
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
-		return nil // every object must then be decoded, to report malformed ones
 	}
 	store := storeOf(from)
 	if store == nil || store.Decorator != nil {

@@ -55,6 +55,27 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 		return fmt.Errorf("need a pointer to a slice of items in %T: %v", listObj, err)
 	}
 	newItem := newItemFunc(listObj, items)
+	pageRead := w.reservePage
+	if _, partial := listObj.(*metav1.PartialObjectMetadataList); partial {
+		pageRead = func(context.Context) error { return nil }
+	}
+	err = s.eachObject(ctx, w, row, pageRead, newItem, func(obj runtime.Object) {
+		items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
+	})
+	if err != nil {
+		return err
+	}
+	if items.IsNil() {
+		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
+	}
+	w.opts.Predicate.SetShardInfoOnList(listObj)
+	return s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.continueToken, w.remaining)
+}
+
+// eachObject passes each object of a list to add. If objects are corrupt, its error names them.
+func (s *Storage) eachObject(ctx context.Context, w *walk, row string, pageRead func(context.Context) error,
+	newItem func() runtime.Object, add func(runtime.Object),
+) error {
 	var corrupt corruptObjects
 	w.accept = func(r *sqlstore.Record) (bool, error) {
 		obj := newItem()
@@ -74,14 +95,11 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 				return false, nil // an object without attributes matches nothing
 			}
 		}
-		items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
+		add(obj)
 		return true, nil
 	}
+	var err error
 	if w.opts.Recursive {
-		pageRead := w.reservePage
-		if _, partial := listObj.(*metav1.PartialObjectMetadataList); partial {
-			pageRead = func(context.Context) error { return nil }
-		}
 		err = w.collection(ctx, pageRead)
 	} else {
 		err = w.single(ctx, row)
@@ -89,14 +107,7 @@ func (s *Storage) listObjects(ctx context.Context, w *walk, row string, listObj 
 	if err == nil {
 		err = corrupt.err(s.GroupResource)
 	}
-	if err != nil {
-		return err
-	}
-	if items.IsNil() {
-		items.Set(reflect.MakeSlice(items.Type(), 0, 0))
-	}
-	w.opts.Predicate.SetShardInfoOnList(listObj)
-	return s.versioner.UpdateList(listObj, uint64(w.query.Revision), w.continueToken, w.remaining)
+	return err
 }
 
 // newItemFunc returns a function that creates an item of a list to decode into. Items of an unstructured list get its group and

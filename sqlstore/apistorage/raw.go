@@ -1,6 +1,7 @@
 package apistorage
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -50,6 +52,8 @@ type RawList struct {
 	Format          Format
 
 	ctx   context.Context
+	start walk   // before it began
+	row   string // its key, if it is a list of one object
 	walk  *walk
 	page  walk   // before the current page was read
 	items []*Raw // of the current page
@@ -103,8 +107,9 @@ func (s *Storage) getRaw(ctx context.Context, r *sqlstore.Record, key string, ou
 
 // listRaw is GetList into a RawList. It reads the first page. The others are read, at the same revision, while the response is
 // written. So a list takes the memory of one page, however long it is and however slow its client.
-func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) error {
-	out.ctx, out.walk = ctx, w
+func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList) (err error) {
+	out.ctx, out.start, out.row, out.walk = ctx, *w, row, w
+	defer func() { err = out.allCorrupt(err) }()
 	out.table, _ = ctx.Value(tableKey{}).(*Table)
 	w.accept = func(r *sqlstore.Record) (bool, error) {
 		item, err := out.item(r)
@@ -171,6 +176,17 @@ func (l *RawList) item(r *sqlstore.Record) (*Raw, error) {
 	return item, nil
 }
 
+// allCorrupt returns the error of a list that found a corrupt object, with the names of all others too. It returns any other error
+// unchanged.
+func (l *RawList) allCorrupt(err error) error {
+	if !storage.IsCorruptObject(err) {
+		return err
+	}
+	again, nothing := l.start, func(context.Context) error { return nil }
+	found := again.eachObject(l.ctx, &again, l.row, nothing, again.NewObject, func(runtime.Object) {})
+	return cmp.Or(found, err) // it may be gone meanwhile
+}
+
 // nextPage replaces the items by those of the next page, or returns false if there is none.
 func (l *RawList) nextPage() (bool, error) {
 	if !l.walk.hasNext() {
@@ -202,6 +218,9 @@ func (l *RawList) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, 
 		write = func(_ func(runtime.Object, io.Writer) error, w io.Writer) error { return l.writeTable(l.table, w) }
 	}
 	err := write(encode, sent)
+	if !sent.begun {
+		err = l.allCorrupt(err)
+	}
 	if err != nil && sent.begun && !sent.failed {
 		utilruntime.HandleErrorWithContext(l.ctx, err, "A list broke off in the middle", "resource", l.walk.GroupResource)
 		panic(http.ErrAbortHandler)

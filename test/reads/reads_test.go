@@ -13,10 +13,7 @@ func TestReads(t *testing.T) {
 		t.Parallel()
 		server := sqube.Start(t, sqube.Options{
 			Datastore: engine.Datastore,
-			Args: []string{
-				"--runtime-config=api/all=true",
-				"--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,StorageVersionMigrator=true",
-			},
+			Args:      []string{"--runtime-config=api/all=true"},
 		})
 		c := newCluster(t, server, engine)
 		t.Run("every resource", func(t *testing.T) { testResources(t, c) })

@@ -152,10 +152,10 @@ func (p *planner) nodes(to *plan, t reflect.Type) ([]node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", t, f.Name, err)
 		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		wire := protowire.BytesType
 		n := node{number: number, zero: zero[number]}
-		if name == "" && f.Anonymous && strings.Contains(options, "inline") && f.Type.Kind() == reflect.Struct {
+		if name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct {
 			if n.nodes, err = p.nodes(to, f.Type); err != nil {
 				return nil, err
 			}

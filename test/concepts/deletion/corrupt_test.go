@@ -20,7 +20,7 @@ import (
 // corrupt object.
 func TestCorrupt(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
-		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir()}
+		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir(), Args: []string{"--feature-gates=AllowUnsafeMalformedObjectDeletion=false"}}
 		server := sqube.Start(t, options)
 		c := &corrupted{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
 		t.Run("no API for migrations is served by default", func(t *testing.T) { // nor by kube-apiserver v1.36
@@ -42,7 +42,7 @@ func TestCorrupt(t *testing.T) {
 		c.isReported(t)
 		server.Stop(t)
 
-		options.Args = []string{"--feature-gates=AllowUnsafeMalformedObjectDeletion=true"}
+		options.Args = nil
 		server = sqube.Start(t, options)
 		gated := &corrupted{kit.NewCluster(t, server.Config(t), server, 1), c.rows}
 		gated.Namespace = c.Namespace
@@ -186,7 +186,16 @@ func (c *corrupted) isListed(t *testing.T) {
 	})
 	t.Run("with the gate, an object that can't be read is reported as corrupt", func(t *testing.T) {
 		for name := range corruptValues {
-			c.Get(t, c.configMap(name)).Refused(t, http.StatusInternalServerError, "InternalError", "corrupt object", c.key(name))
+			accept := kit.Header{"Accept", "application/json"}
+			if name == "mistyped" { // JSON is sent as it was stored
+				accept[1] = "application/yaml"
+			}
+			got := c.Send(t, http.MethodGet, c.configMap(name), accept, nil).Want(t, http.StatusInternalServerError)
+			for _, part := range []string{"InternalError", "corrupt object", c.key(name)} {
+				if !bytes.Contains(got.Body, []byte(part)) {
+					t.Errorf("%s: the response has no %q: %s", name, part, got.Body)
+				}
+			}
 		}
 	})
 	t.Run("with the gate, such an object still can't be deleted without the option", func(t *testing.T) {
@@ -199,18 +208,23 @@ func (c *corrupted) isListed(t *testing.T) {
 func (c *corrupted) isGuarded(t *testing.T) {
 	t.Run("the option is rejected together with others", func(t *testing.T) {
 		for field, value := range map[string]any{
-			"dryRun": []any{"All"}, "propagationPolicy": "Background", "orphanDependents": true, "gracePeriodSeconds": 0,
+			"propagationPolicy": "Background", "orphanDependents": true, "gracePeriodSeconds": 0,
 			"preconditions": map[string]any{"uid": "a"},
 		} {
 			options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", unsafe: true, field: value}
 			c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "cannot be set together with ."+field)
 		}
 	})
-	t.Run("the option is rejected for an object that can be read or does not exist", func(t *testing.T) {
-		for _, name := range []string{"sound", "absent"} {
-			c.Delete(t, c.configMap(name)+"?"+unsafe+"=true").Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "exclusively used to delete corrupt object(s)")
+	t.Run("the option is rejected for an object that can be read or does not exist, also in a dry run", func(t *testing.T) {
+		for _, dry := range []string{"", "&dryRun=All"} {
+			c.Delete(t, c.configMap("sound")+"?"+unsafe+"=true"+dry).Refused(t, http.StatusConflict, "Conflict", "unsafe deletion is not allowed because the object is decodable")
+			c.Delete(t, c.configMap("absent")+"?"+unsafe+"=true"+dry).Refused(t, http.StatusNotFound, "NotFound")
 		}
 		c.Get(t, c.configMap("sound")).Want(t, http.StatusOK)
+	})
+	t.Run("a dry run deletes nothing", func(t *testing.T) {
+		c.Delete(t, c.configMap("garbage")+"?dryRun=All&"+unsafe+"=true").Want(t, http.StatusOK)
+		kit.Equal(t, c.rows.Live(t, "configmaps", c.Namespace, "garbage").Value, corruptValues["garbage"])
 	})
 	t.Run("the option is rejected for a collection", func(t *testing.T) {
 		c.Delete(t, c.Path("v1", "configmaps")+"?"+unsafe+"=true").Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "is not allowed with DELETECOLLECTION")
