@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// A corrupt object is one that can't be decrypted or decoded. With the feature gate AllowUnsafeMalformedObjectDeletion it may be
-// deleted unread, and a list reports all corrupt objects (KEP-3926).
+// A corrupt object is one that can't be decrypted or decoded. Unless the feature gate AllowUnsafeMalformedObjectDeletion is off, it may
+// be deleted unread, and a list reports all corrupt objects (KEP-3926).
 
 // untransformable is the error of an object that can't be decrypted.
 func untransformable(r *sqlstore.Record, key string, err error) error {
@@ -35,36 +35,39 @@ func (s *Storage) undecodable(r *sqlstore.Record, key string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("unable to decode key %q: %w", key, err))
 }
 
-// maxCorrupt is how many corrupt objects a list reports, as in kube-apiserver.
+// maxCorrupt is how many corrupt objects a list reports before it ends, as in kube-apiserver.
 const maxCorrupt = 100
 
 // corruptObjects collects those that a list finds.
 type corruptObjects struct{ causes []metav1.StatusCause }
 
-// add records the error of reading the object at key. It returns the error if the cause is not a corrupt object, and another
-// error if there are too many.
+// add records the error of reading the object at key. It returns the error if the cause is not a corrupt object, and that of the list once
+// it reports as many as it may.
 func (c *corruptObjects) add(resource schema.GroupResource, key string, err error) error {
 	if !storage.IsCorruptObject(err) {
 		return err
 	}
-	if len(c.causes) == maxCorrupt {
-		c.causes = append(c.causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
-		return c.err(resource)
-	}
 	c.causes = append(c.causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: err.Error()})
-	return nil
+	if len(c.causes) < maxCorrupt {
+		return nil
+	}
+	full := c.err(resource)
+	full.ErrStatus.Details.Causes = append(c.causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
+	return full
 }
 
-// err returns the error of the list, nil if no object was corrupt.
-func (c *corruptObjects) err(resource schema.GroupResource) error {
-	if len(c.causes) == 0 {
-		return nil
+// err returns the error of a list with corrupt objects.
+func (c *corruptObjects) err(resource schema.GroupResource) *apierrors.StatusError {
+	// Some clients see only the message: it has the first error.
+	message := fmt.Sprintf("failed to read one or more %s from the storage: %s", resource, c.causes[0].Message)
+	if more := len(c.causes) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more)", more)
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
 		Reason:  metav1.StatusReasonStoreReadError,
-		Message: fmt.Sprintf("failed to read one or more %s from the storage", resource),
+		Message: message,
 		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: "list", Causes: c.causes},
 	}}
 }

@@ -104,7 +104,7 @@ func (s *Storage) eachObject(ctx context.Context, w *walk, row string, pageRead 
 	} else {
 		err = w.single(ctx, row)
 	}
-	if err == nil {
+	if err == nil && len(corrupt.causes) > 0 {
 		err = corrupt.err(s.GroupResource)
 	}
 	return err

@@ -70,8 +70,8 @@ const (
 	storeReadError = "StorageReadError" // the reason
 
 	unsafe = "ignoreStoreReadErrorWithClusterBreakingPotential"
-	// moreThanListed is how many objects of another resource are corrupt: one more than a list reports.
-	moreThanListed = 101
+	// mostListed is how many objects of another resource are corrupt: as many as a list reports.
+	mostListed = 100
 )
 
 func (c *corrupted) configMap(name string) string { return c.Path("v1", "configmaps", name) }
@@ -91,7 +91,7 @@ func (c *corrupted) make(t *testing.T) {
 	c.Post(t, definitions, kit.WidgetDefinition(c.group(), kit.AnySchema)).Want(t, http.StatusCreated)
 	harness.Eventually(t, "the custom resource is served", func() bool { return c.Get(t, c.Path(c.group()+"/v1", "widgets")).Code == http.StatusOK })
 	c.Post(t, c.Path(c.group()+"/v1", "widgets"), kit.Widget(c.group()+"/v1", "garbage")).Want(t, http.StatusCreated)
-	for i := range moreThanListed {
+	for i := range mostListed {
 		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate(fmt.Sprintf("p%d", i))).Want(t, http.StatusCreated)
 	}
 }
@@ -101,7 +101,7 @@ func (c *corrupted) spoil(t *testing.T) {
 		c.rows.Edit(t, "configmaps", c.Namespace, name, value)
 	}
 	c.rows.Edit(t, "widgets", c.Namespace, "garbage", "not JSON")
-	for i := range moreThanListed {
+	for i := range mostListed {
 		c.rows.Edit(t, "podtemplates", c.Namespace, fmt.Sprintf("p%d", i), "not JSON")
 	}
 }
@@ -167,7 +167,8 @@ func (c *corrupted) isReported(t *testing.T) {
 func (c *corrupted) isListed(t *testing.T) {
 	t.Run("with the gate, a list reports all objects that can't be read", func(t *testing.T) {
 		for _, query := range []string{"", "?limit=500", "?resourceVersion=0"} {
-			list := c.Get(t, c.Path("v1", "configmaps")+query).Refused(t, http.StatusInternalServerError, storeReadError, "failed to read one or more configmaps from the storage")
+			list := c.Get(t, c.Path("v1", "configmaps")+query).Refused(t, http.StatusInternalServerError, storeReadError,
+				"failed to read one or more configmaps from the storage: StorageError: corrupt object", "(and 3 more)")
 			var told []string
 			for _, cause := range list.Value(t, "details", "causes").([]any) {
 				told = append(told, cause.(map[string]any)["field"].(string))
@@ -178,11 +179,11 @@ func (c *corrupted) isListed(t *testing.T) {
 		}
 		c.Get(t, c.Path(c.group()+"/v1", "widgets")).Refused(t, http.StatusInternalServerError, storeReadError, "widgets."+c.group())
 	})
-	t.Run("with the gate, a list reports at most a hundred such objects, and that there are more", func(t *testing.T) {
+	t.Run("with the gate, a list ends after a hundred such objects, and reports that", func(t *testing.T) {
 		list := c.Get(t, c.Path("v1", "podtemplates")).Refused(t, http.StatusInternalServerError, storeReadError)
 		causes := list.Value(t, "details", "causes").([]any)
-		kit.Equal(t, len(causes), moreThanListed)
-		kit.Equal(t, causes[moreThanListed-1], any(map[string]any{"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}))
+		kit.Equal(t, len(causes), mostListed+1)
+		kit.Equal(t, causes[mostListed], any(map[string]any{"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}))
 	})
 	t.Run("with the gate, an object that can't be read is reported as corrupt", func(t *testing.T) {
 		for name := range corruptValues {
