@@ -76,7 +76,7 @@ var escalation = []kit.Promise{
 	{Statement: "the role that a binding refers to can't be changed", Proof: func(t *testing.T, c *kit.Cluster) {
 		created := c.Post(t, c.Path(rbacVersion, "rolebindings"), binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Want(t, http.StatusCreated)
 		c.Patch(t, kit.MergePatch, c.Path(rbacVersion, "rolebindings", created.Text(t, "metadata", "name")), `{"roleRef":{"name":"edit"}}`).
-			Refused(t, http.StatusUnprocessableEntity, "Invalid", "roleRef", "cannot change roleRef")
+			Refused(t, http.StatusUnprocessableEntity, "Invalid", "roleRef", "field is immutable")
 	}},
 	{Statement: "a binding may be created before its role", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "Role/later", "User/ann")

@@ -275,10 +275,10 @@ var applyRefusals = []kit.Promise{
 			"{apiVersion: v2, kind: ConfigMap, metadata: {name: a}}":            "invalid object type: /v2, Kind=ConfigMap",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}":            "the name of the object (b) does not match the name on the URL (a)",
 			"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default}}": "the namespace of the provided object does not match the namespace sent on the request",
-			"a: [b":     "error decoding YAML",
-			"- a":       "error decoding YAML",
+			"a: [b":     "error encoding patch: yaml: ",
+			"- a":       "error decoding patch",
 			"":          "invalid object type: /, Kind=",
-			"just text": "error decoding YAML",
+			"just text": "error decoding patch",
 		} {
 			c.Apply(t, c.Path("v1", "configmaps", "a"), "one", body).BadRequest(t, message)
 		}

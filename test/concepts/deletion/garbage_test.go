@@ -174,8 +174,8 @@ var ownerReferences = []kit.Promise{
 		post := func(references string) kit.Answer {
 			return c.Post(t, c.Path("v1", "configmaps"), kit.Manifest("{metadata: {name: a, ownerReferences: [%s]}}", references))
 		}
-		post("{apiVersion: v1, kind: ConfigMap}").Invalid(t, "metadata.ownerReferences.name: Invalid value: \"\": must not be empty",
-			"metadata.ownerReferences.uid: Invalid value: \"\": must not be empty")
+		post("{apiVersion: v1, kind: ConfigMap}").Invalid(t, "metadata.ownerReferences[0].name: Required value: must not be empty",
+			"metadata.ownerReferences[0].uid: Required value: must not be empty")
 		one := "{apiVersion: v1, kind: ConfigMap, name: one, uid: one, controller: true}"
 		post(one+", "+strings.ReplaceAll(one, "one", "two")).Invalid(t, "Only one reference can have Controller set to true. "+
 			`Found "true" in references for ConfigMap/one and ConfigMap/two`)
