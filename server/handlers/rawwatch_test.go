@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -42,5 +43,18 @@ func TestEventsAreGathered(t *testing.T) {
 	}
 	if n, err := events.Write(make([]byte, 3*bufferSize)); n != 3*bufferSize || err != nil || recorder.sizes[len(recorder.sizes)-1] != 3*bufferSize {
 		t.Errorf("a large event was split: %d, %v", recorder.sizes, err)
+	}
+}
+
+// TestLaterTurnsAddNoHeaders checks that the header of a response does not grow while its watch is served.
+func TestLaterTurnsAddNoHeaders(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	w := &turnWriter{ResponseWriter: recorder}
+	for range 3 {
+		w.Header().Add("Vary", "Accept-Encoding")
+		w.WriteHeader(http.StatusOK)
+	}
+	if got := recorder.Header().Values("Vary"); len(got) != 1 {
+		t.Errorf("the header has %q", got)
 	}
 }

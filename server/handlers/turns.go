@@ -156,6 +156,15 @@ type turnWriter struct {
 	begun bool
 }
 
+// Header returns the response's header until the response has begun. What later turns set is dropped: upstream's handler adds values in
+// each of them.
+func (t *turnWriter) Header() http.Header {
+	if t.begun {
+		return http.Header{}
+	}
+	return t.ResponseWriter.Header()
+}
+
 // WriteHeader implements http.ResponseWriter.
 func (t *turnWriter) WriteHeader(code int) {
 	if !t.begun {

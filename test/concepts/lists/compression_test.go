@@ -3,6 +3,8 @@ package lists
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -62,7 +64,7 @@ var compression = []kit.Promise{
 		}
 	}},
 	// The documentation mentions only get and list.
-	{Statement: "responses to writes are compressed too, and watches are not", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "responses to writes are compressed too, and watches other than streaming lists are not", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
 		gzipped := kit.Header{"Accept-Encoding", "gzip"}
 		created := raw.Send(t, http.MethodPost, c.Path("v1", "configmaps"), gzipped, kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
@@ -72,6 +74,33 @@ var compression = []kit.Promise{
 		}
 		if encoding := created.Header.Get("Content-Encoding"); encoding != "gzip" || len(unzip(t, created)) < largeEnough {
 			t.Errorf("the created object is encoded as %q", encoding)
+		}
+	}},
+	{Statement: "a streaming list is compressed, and so are the events that follow, each of which arrives at once", Proof: func(t *testing.T, c *kit.Cluster) {
+		groupVersion := c.DefineWidgets(t, kit.AnySchema)
+		for path, object := range map[string]map[string]any{
+			c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
+		} {
+			c.Post(t, path, object).Want(t, http.StatusCreated)
+			query := path + "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Da"
+			response := uncompressing(t, c).Open(t, http.MethodGet, query, kit.Header{"Accept-Encoding", "gzip"}, nil)
+			defer response.Body.Close()
+			kit.Equal(t, []string{response.Header.Get("Content-Encoding"), response.Header.Get("Vary")}, []string{"gzip", "Accept-Encoding"})
+			events, err := gzip.NewReader(response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream := &kit.Stream{Request: query, Decoder: json.NewDecoder(events)}
+			kit.Equal(t, []string{stream.Next(t).Type, stream.Next(t).Type}, []string{"ADDED", "BOOKMARK"})
+			for i := range 3 {
+				changed := c.Patch(t, kit.MergePatch, path+"/a", fmt.Sprintf(`{"metadata":{"labels":{"l":"%d"}}}`, i)).Want(t, http.StatusOK)
+				for e := stream.Next(t); ; e = stream.Next(t) {
+					if e.Type == "MODIFIED" {
+						kit.Equal(t, e.ResourceVersion(), changed.ResourceVersion(t))
+						break
+					}
+				}
+			}
 		}
 	}},
 }

@@ -102,7 +102,7 @@ var watchTransports = []kit.Promise{
 			seen(t, s, "ADDED a")
 		}
 	}},
-	{Statement: "watches are not compressed, whatever the client accepts", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "watches other than streaming lists are not compressed, whatever the client accepts", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
 		c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": strings.Repeat("x", 300_000)})).Want(t, http.StatusCreated)
