@@ -41,11 +41,9 @@ func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 
 func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootstrap.Bootstrap, error) {
 	o, headers := b.options, s.authentication.RequestHeader
-	endpoint := bootstrap.Endpoint{Address: o.AdvertiseAddress, Port: o.Serving.BindPort}
-	if o.EndpointReconciler == noEndpoint {
-		endpoint.Address = nil
-	} else if endpoint.Address == nil {
-		endpoint.Address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
+	endpoint := bootstrap.Endpoint{Port: o.Serving.BindPort}
+	if o.EndpointReconciler != noEndpoint {
+		endpoint.Address = o.advertised()
 	}
 	if o.SharedDatastore {
 		endpoint.Lease = bootstrap.EndpointLease

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 
-	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/resources"
@@ -48,10 +47,7 @@ func (o *Options) address() string {
 		}
 		return net.JoinHostPort(name, port)
 	}
-	host := o.AdvertiseAddress
-	if host == nil {
-		host = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
-	}
+	host := o.advertised()
 	if host == nil {
 		host = net.IPv4(127, 0, 0, 1)
 	}

@@ -16,6 +16,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
@@ -305,7 +306,7 @@ func (o *Options) Complete() error {
 		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version and --allow-metric-labels: %w", err))
 	}
 	if errors.Join(errs...) == nil {
-		errs = append(errs, o.checkServiceRange())
+		errs = append(errs, o.checkServiceRange(), o.checkAdvertised())
 	}
 	var err error
 	o.sealer, err = o.SharedKeys.Load()
@@ -333,12 +334,29 @@ func (o *Options) checkServiceRange() error {
 			return fmt.Errorf("--service-cluster-ip-range %s must be /%d or smaller unless --feature-gates=DisableAllocatorDualWrite=true, which is not the default of --emulated-version=1.33", &cidr, bits-maxBitmapBits)
 		}
 	}
-	address := o.AdvertiseAddress
-	if address == nil {
-		address = bootstrap.AdvertiseAddress(o.Serving.BindAddress)
-	}
+	address := o.advertised()
 	if address != nil && netutils.IsIPv6(address) != netutils.IsIPv6CIDR(&o.serviceRange) {
 		return fmt.Errorf("--service-cluster-ip-range must begin with a range of the same IP family as the server's address %s; --advertise-address sets another address", address)
+	}
+	return nil
+}
+
+// advertised returns the address at which the cluster reaches this server, nil if there is none.
+func (o *Options) advertised() net.IP {
+	if o.AdvertiseAddress != nil {
+		return o.AdvertiseAddress
+	}
+	return bootstrap.AdvertiseAddress(o.Serving.BindAddress)
+}
+
+// checkAdvertised checks that the server's address may be an endpoint of the Service kubernetes.
+func (o *Options) checkAdvertised() error {
+	address := o.advertised()
+	if address == nil || o.EndpointReconciler == noEndpoint {
+		return nil
+	}
+	if errs := validation.ValidateEndpointIP(address.String(), nil); len(errs) > 0 {
+		return fmt.Errorf("the server's address %s can't be in the endpoints of the Service kubernetes, %s: --advertise-address sets another address, --endpoint-reconciler-type=none adds none", address, errs[0].Detail)
 	}
 	return nil
 }
