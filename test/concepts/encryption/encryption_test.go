@@ -201,8 +201,8 @@ func (e *encrypted) isRefused(t *testing.T) {
 		e.Get(t, revisions+"/a").Refused(t, http.StatusInternalServerError, "InternalError", key, "no matching key was found")
 	})
 	t.Run("a list with such an object returns 500", func(t *testing.T) {
-		e.Get(t, revisions).Refused(t, http.StatusInternalServerError, "InternalError", key)
-		e.Get(t, revisions+"?limit=1").Refused(t, http.StatusInternalServerError, "InternalError", key)
+		e.Get(t, revisions).Refused(t, http.StatusInternalServerError, "StorageReadError", key)
+		e.Get(t, revisions+"?limit=1").Refused(t, http.StatusInternalServerError, "StorageReadError", key)
 	})
 	t.Run("a watch that begins with such an object receives an event of type ERROR", func(t *testing.T) {
 		event := e.Watch(t, revisions+"?watch=true").Next(t)

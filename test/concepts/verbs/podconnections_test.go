@@ -45,7 +45,7 @@ var podConnections = []kit.Promise{
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
 			for _, below := range []string{"", "/", "/a/b"} {
 				c.Send(t, method, c.Path("v1", "pods", "waiting", "proxy")+below, nil, nil).Refused(t, http.StatusBadRequest, "BadRequest", "address not allowed")
-				c.Send(t, method, c.Path("v1", "services", "s", "proxy")+below, nil, nil).Refused(t, http.StatusNotFound, "NotFound", `services "s" not found`)
+				c.Send(t, method, c.Path("v1", "services", "s", "proxy")+below, nil, nil).Refused(t, http.StatusServiceUnavailable, "ServiceUnavailable", `no endpoints available for service "s"`)
 				c.Send(t, method, c.ClusterPath("v1", "nodes", c.Namespace, "proxy")+below, nil, nil).Refused(t, http.StatusNotFound, "NotFound", `nodes "`+c.Namespace+`" not found`)
 			}
 		}

@@ -9,19 +9,19 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// deprecated are the deprecated resources of v1.36, with their warnings and, if known, the release that removes them.
+// deprecated are the deprecated resources of v1.37, with their warnings and, if known, the release that removes them.
 var deprecated = map[string]struct{ warning, removed string }{
-	"/api/v1/componentstatuses":                                             {"v1 ComponentStatus is deprecated in v1.19+", ""},
-	"/api/v1/endpoints":                                                     {"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""},
-	"/apis/networking.k8s.io/v1beta1/ipaddresses":                           {"networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+", "1.37"},
-	"/apis/networking.k8s.io/v1beta1/servicecidrs":                          {"networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+", "1.37"},
-	"/apis/storage.k8s.io/v1beta1/volumeattributesclasses":                  {"storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass", "1.37"},
+	"/api/v1/componentstatuses": {"v1 ComponentStatus is deprecated in v1.19+", ""},
+	"/api/v1/endpoints":         {"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""},
 	"/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies": {"admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
 	"/apis/coordination.k8s.io/v1beta1/leasecandidates":                     {"coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
 	"/apis/coordination.k8s.io/v1alpha2/leasecandidates":                    {"coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
 	"/apis/resource.k8s.io/v1beta1/resourceclaims":                          {"resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+", "1.38"},
 	"/apis/resource.k8s.io/v1beta2/resourceclaims":                          {"resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
 	"/apis/resource.k8s.io/v1alpha3/devicetaintrules":                       {"resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+", "1.39"},
+	"/apis/certificates.k8s.io/v1beta1/clustertrustbundles":                 {"certificates.k8s.io/v1beta1 ClusterTrustBundle is deprecated in v1.37+, unavailable in v1.40+; use certificates.k8s.io/v1 ClusterTrustBundle", "1.40"},
+	"/apis/certificates.k8s.io/v1beta1/podcertificaterequests":              {"certificates.k8s.io/v1beta1 PodCertificateRequest is deprecated in v1.37+, unavailable in v1.40+; use certificates.k8s.io/v1 PodCertificateRequest", "1.40"},
+	"/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations":        {"storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.37+, unavailable in v1.40+; use storagemigration.k8s.io/v1 StorageVersionMigration", "1.40"},
 }
 
 // warned fails the test unless the response has this warning and no other; "" means none.
@@ -49,11 +49,11 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 			}
 		}},
 		{Statement: "every verb warns, and failed requests too", Proof: func(t *testing.T, c *kit.Cluster) {
-			const path, warning = "/apis/storage.k8s.io/v1beta1/volumeattributesclasses", "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass"
+			const path, warning = "/apis/resource.k8s.io/v1beta2/deviceclasses", "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+"
 			one := path + "/" + c.Namespace
 			warned(t, c.Get(t, one).Want(t, http.StatusNotFound), warning)
-			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, driverName: example.com}", c.Namespace)).Want(t, http.StatusUnprocessableEntity), warning)
-			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, driverName: example.com, parameters: {a: b}}", c.Namespace)).Want(t, http.StatusCreated), warning)
+			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, spec: {selectors: [{cel: {expression: '('}}]}}", c.Namespace)).Want(t, http.StatusUnprocessableEntity), warning)
+			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated), warning)
 			warned(t, c.Patch(t, kit.MergePatch, one, `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK), warning)
 			warned(t, c.Put(t, one, c.Get(t, one).Body).Want(t, http.StatusOK), warning)
 			warned(t, c.Get(t, path+"?watch=true&timeoutSeconds=1").Want(t, http.StatusOK), warning)

@@ -78,7 +78,7 @@ func TestRuntimeConfig(t *testing.T) {
 		}},
 		kit.Promise{Statement: "all versions of a maturity can be enabled or disabled, and single versions override that", Proof: func(t *testing.T, c *kit.Cluster) {
 			versions := groupVersions(t, c.Client)
-			for _, on := range []string{"networking.k8s.io/v1beta1", "storage.k8s.io/v1beta1", "admissionregistration.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "apps/v1"} {
+			for _, on := range []string{"certificates.k8s.io/v1beta1", "storagemigration.k8s.io/v1beta1", "admissionregistration.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "apps/v1"} {
 				if !slices.Contains(versions, on) {
 					t.Errorf("%s is disabled", on)
 				}
@@ -112,10 +112,10 @@ func TestRuntimeConfigFaults(t *testing.T) {
 
 // Section "Deprecating a feature or behavior" of the deprecation policy, and the concept "System metrics".
 func TestFeatureGates(t *testing.T) {
-	kit.Prove(t, []string{"--feature-gates=APIServerTracing=true,WatchList=false", "--feature-gates=DeclarativeValidationTakeover=false", "--disabled-metrics=apiserver_request_total"},
+	kit.Prove(t, []string{"--feature-gates=WatchCacheInitializationPostStartHook=true,WatchList=false", "--feature-gates=DeclarativeValidationTakeover=false", "--disabled-metrics=apiserver_request_total"},
 		kit.Promise{Statement: "setting a gate that is GA or deprecated is logged", Proof: func(t *testing.T, c *kit.Cluster) {
 			log := string(c.Server.Output(t))
-			for gate, warning := range map[string]string{"APIServerTracing": "Warning: setting GA feature gate.", "DeclarativeValidationTakeover": "Warning: setting deprecated feature gate."} {
+			for gate, warning := range map[string]string{"WatchCacheInitializationPostStartHook": "Warning: setting GA feature gate.", "DeclarativeValidationTakeover": "Warning: setting deprecated feature gate."} {
 				if !slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool { return strings.Contains(line, warning) && strings.Contains(line, gate) }) {
 					t.Errorf("the log has no %q for %s:\n%s", warning, gate, log)
 				}
@@ -131,7 +131,7 @@ func TestFeatureGates(t *testing.T) {
 		kit.Promise{Statement: "metrics show which features are enabled, and their stage", Proof: func(t *testing.T, c *kit.Cluster) {
 			metrics := string(c.Get(t, "/metrics").Body)
 			for _, line := range []string{
-				`kubernetes_feature_enabled{name="APIServerTracing",stage=""} 1`, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`,
+				`kubernetes_feature_enabled{name="WatchCacheInitializationPostStartHook",stage=""} 1`, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`,
 				`kubernetes_feature_enabled{name="DeclarativeValidationTakeover",stage="DEPRECATED"} 0`,
 			} {
 				if !strings.Contains(metrics, line+"\n") {
@@ -151,11 +151,11 @@ func TestFeatureGateFaults(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		"NoSuchGate=true":        "unrecognized feature gate: NoSuchGate",
-		"APIServerTracing=false": "cannot set feature gate APIServerTracing to false, feature is locked to true",
+		"WatchCacheInitializationPostStartHook=false": "cannot set feature gate WatchCacheInitializationPostStartHook to false, feature is locked to true",
 		"WatchList":              "missing bool value for WatchList",
 		"WatchList=perhaps":      "invalid value of WatchList=perhaps",
 	} {
 		kit.RefusesToStart(t, "--feature-gates", want, "--feature-gates="+value)
 	}
-	kit.RefusesToStart(t, "--show-hidden-metrics-for-version", "must be omitted or have the value '1.35'; only the previous minor version is allowed", "--show-hidden-metrics-for-version=1.30")
+	kit.RefusesToStart(t, "--show-hidden-metrics-for-version", "must be omitted or have the value '1.36'; only the previous minor version is allowed", "--show-hidden-metrics-for-version=1.30")
 }

@@ -50,8 +50,8 @@ var inVersions = map[string]struct {
 		devices: [{name: d, attributes: {model: {string: x}}, capacity: {memory: {value: 10Gi}}}]}}`, []string{"resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1"}},
 	"DeviceClass": {"resource.k8s.io/v1beta1", "deviceclasses", `{metadata: {name: NAMESPACE}, spec: {selectors: [{cel: {expression: device.driver == 'example.com'}}],
 		config: [{opaque: {driver: example.com, parameters: {a: b}}}]}}`, []string{"resource.k8s.io/v1", "resource.k8s.io/v1beta2"}},
-	"VolumeAttributesClass": {"storage.k8s.io/v1", "volumeattributesclasses", `{metadata: {name: NAMESPACE}, driverName: example.com, parameters: {iops: "100"}}`,
-		[]string{"storage.k8s.io/v1beta1"}},
+	"DeviceTaintRule": {"resource.k8s.io/v1", "devicetaintrules", `{metadata: {name: NAMESPACE}, spec: {deviceSelector: {driver: example.com, pool: p, device: d},
+		taint: {key: example.com/k, value: v, effect: NoSchedule, timeAdded: "2030-01-02T03:04:05Z"}}}`, []string{"resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3"}},
 	"LeaseCandidate": {"coordination.k8s.io/v1beta1", "leasecandidates", `{metadata: {name: a}, spec: {leaseName: l, binaryVersion: 1.36.0, emulationVersion: 1.36.0,
 		strategy: OldestEmulationVersion, renewTime: "2030-01-02T03:04:05.000006Z", pingTime: "2030-01-02T03:04:05.000006Z"}}`, []string{"coordination.k8s.io/v1alpha2"}},
 }
