@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	netutils "k8s.io/utils/net"
 
 	"github.com/sqube/sqube/server/bodies"
@@ -38,6 +39,8 @@ type base struct {
 	loopback  *loopback.Transport
 	client    kubernetes.Interface            // over the loopback
 	informers informers.SharedInformerFactory // over client, shared by everything in the process
+	// informerName is that of the informers in metrics, nil if another server of the process has it.
+	informerName *cache.InformerName
 
 	outbound    outbound
 	connections *connections.Connections
@@ -67,7 +70,9 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 		return nil, err
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
-	b.informers = informers.NewSharedInformerFactoryWithOptions(b.client, 0, informers.WithTransform(slimmer.transform))
+	b.informerName, _ = cache.NewInformerName("kube-apiserver") // fails only if it is taken
+	b.informers = informers.NewSharedInformerFactoryWithOptions(b.client, 0,
+		informers.WithTransform(slimmer.transform), informers.WithInformerName(b.informerName))
 	return b, nil
 }
 

@@ -104,6 +104,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	stopBackground()
 	err = errors.Join(err, tasks.wait(s.options.ShutdownGracePeriod))
 	close(s.phase.drained) // controllers that are still being built need informers
+	s.informerName.Release()
 	return errors.Join(err, s.close())
 }
 
