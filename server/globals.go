@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	customresourcevalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/cel"
 	authorizationmetrics "k8s.io/apiserver/pkg/authorization/metrics"
 	handlersmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
@@ -38,6 +39,7 @@ func setProcessGlobals(o *Options) error {
 		metrics.Register, handlersmetrics.Register, flowcontrolmetrics.Register, etcd3metrics.Register, proxymetrics.Register,
 		authenticationconfigmetrics.RegisterMetrics, authorizationconfigmetrics.RegisterMetrics, oidc.RegisterMetrics,
 		authorizationmetrics.RegisterMetrics, cel.RegisterMetrics, webhookmetrics.RegisterWebhookMetrics, controllersmetrics.Register,
+		customresourcevalidation.RegisterMetrics,
 	} {
 		register()
 	}
