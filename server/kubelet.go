@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/client-go/util/cert"
-	api "k8s.io/kubernetes/pkg/apis/core"
-	"k8s.io/kubernetes/pkg/cluster/ports"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 
 	"github.com/sqube/sqube/server/pki"
@@ -20,14 +19,14 @@ import (
 
 // addressTypes are the types of node addresses, in upstream's default order of preference.
 var addressTypes = []string{
-	string(api.NodeHostName), string(api.NodeInternalDNS), string(api.NodeInternalIP), string(api.NodeExternalDNS), string(api.NodeExternalIP),
+	string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP), string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
 }
 
 // newKubelet returns kube-apiserver's defaults for connections to kubelets.
 func newKubelet() kubeletclient.KubeletClientConfig {
 	return kubeletclient.KubeletClientConfig{
-		Port:                  ports.KubeletPort,
-		ReadOnlyPort:          ports.KubeletReadOnlyPort,
+		Port:                  10250,
+		ReadOnlyPort:          10255,
 		PreferredAddressTypes: slices.Clone(addressTypes),
 	}
 }

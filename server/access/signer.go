@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/kubernetes/pkg/apis/authentication/validation"
 	"k8s.io/kubernetes/pkg/serviceaccount/externaljwt/plugin"
 )
 
@@ -16,6 +15,8 @@ const (
 	signerTimeout = time.Minute
 	// metadataTimeout is how long to wait for the signer's metadata at the start, like upstream.
 	metadataTimeout = 10 * time.Second
+	// minTokenSeconds is the shortest lifetime that the API lets a client ask for.
+	minTokenSeconds = 10 * 60
 )
 
 // newExternal lets another process sign tokens (KEP-740, --service-account-signing-endpoint). It is used until running ends; ctx
@@ -42,8 +43,8 @@ func newExternal(ctx, running context.Context, o *Options) (_ *ServiceAccounts, 
 	}
 	longest := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second
 	switch {
-	case metadata.MaxTokenExpirationSeconds < validation.MinTokenAgeSec:
-		return nil, fmt.Errorf("its tokens live for at most %s, but must live for at least %d seconds", longest, validation.MinTokenAgeSec)
+	case metadata.MaxTokenExpirationSeconds < minTokenSeconds:
+		return nil, fmt.Errorf("its tokens live for at most %s, but must live for at least %d seconds", longest, minTokenSeconds)
 	case flags.MaxExpiration > longest:
 		return nil, fmt.Errorf("--service-account-max-token-expiration %s must not be longer than the %s that it allows", flags.MaxExpiration, longest)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
-	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 )
 
 // Options hold --enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file and the flags
@@ -25,7 +24,7 @@ type Options struct {
 // lets a kubelet create Pods with any service account, and then get tokens for it.
 func NewOptions() *Options {
 	kube := kubeoptions.NewAdmissionOptions()
-	kube.GenericAdmission.DefaultOffPlugins.Delete(noderestriction.PluginName)
+	kube.GenericAdmission.DefaultOffPlugins.Delete("NodeRestriction")
 	return &Options{kube: kube}
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
-	api "k8s.io/kubernetes/pkg/apis/core"
 )
 
 // withReasons adds a reason to each plugin's errors. An error without a reason is an internal error: a plugin that rejects a request
@@ -38,7 +38,7 @@ func withReasons(plugin admission.Interface, name string) admission.Interface {
 type namespaces struct{ admission.Interface }
 
 func (n namespaces) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if problems := content.IsPathSegmentName(a.GetNamespace()); len(problems) > 0 && a.GetKind().GroupKind() != api.Kind("Namespace") {
+	if problems := content.IsPathSegmentName(a.GetNamespace()); len(problems) > 0 && a.GetKind().GroupKind() != corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid namespace %q: %s", a.GetNamespace(), strings.Join(problems, ", ")))
 	}
 	return n.Interface.(admission.MutationInterface).Admit(ctx, a, o)

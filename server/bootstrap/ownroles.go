@@ -4,9 +4,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
 )
 
 // kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
@@ -29,25 +29,35 @@ const ServingApprover = "kubelet-serving-certificate-approver-controller"
 const servingApproverRole = "sqube:controller:kubelet-serving-certificate-approver"
 
 func servingApproverClusterRole() rbacv1.ClusterRole {
-	rule := rbacv1helpers.NewRule
+	rule := func(group, resource, name string, verbs ...string) rbacv1.PolicyRule {
+		r := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+		if name != "" {
+			r.ResourceNames = []string{name}
+		}
+		return r
+	}
+	events := rule(corev1.GroupName, "events", "", "create", "patch", "update")
+	events.APIGroups = append(events.APIGroups, eventsv1.GroupName)
 	return rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: servingApproverRole, Annotations: updated()},
 		Rules: []rbacv1.PolicyRule{
-			rule("get", "list", "watch").Groups(certificatesv1.GroupName).Resources("certificatesigningrequests").RuleOrDie(),
-			rule("update").Groups(certificatesv1.GroupName).Resources("certificatesigningrequests/approval").RuleOrDie(),
-			rule("approve").Groups(certificatesv1.GroupName).Resources("signers").Names(certificatesv1.KubeletServingSignerName).RuleOrDie(),
-			rule("get", "list").Groups(corev1.GroupName).Resources("nodes").RuleOrDie(),
-			rule("get").Groups(corev1.GroupName).Resources("services").Names("kubernetes").RuleOrDie(),
-			rule("get").Groups(discoveryv1.GroupName).Resources("endpointslices").Names("kubernetes").RuleOrDie(),
-			rule("create", "patch", "update").Groups(corev1.GroupName, "events.k8s.io").Resources("events").RuleOrDie(),
+			rule(certificatesv1.GroupName, "certificatesigningrequests", "", "get", "list", "watch"),
+			rule(certificatesv1.GroupName, "certificatesigningrequests/approval", "", "update"),
+			rule(certificatesv1.GroupName, "signers", certificatesv1.KubeletServingSignerName, "approve"),
+			rule(corev1.GroupName, "nodes", "", "get", "list"),
+			rule(corev1.GroupName, "services", "kubernetes", "get"),
+			rule(discoveryv1.GroupName, "endpointslices", "kubernetes", "get"),
+			events,
 		},
 	}
 }
 
 func servingApproverBinding() rbacv1.ClusterRoleBinding {
-	binding := rbacv1helpers.NewClusterBinding(servingApproverRole).SAs(metav1.NamespaceSystem, ServingApprover).BindingOrDie()
-	binding.Annotations = updated()
-	return binding
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: servingApproverRole, Annotations: updated()},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servingApproverRole},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ServingApprover}},
+	}
 }
 
 // updated are the annotations of roles and bindings that get back at a start what they lack.

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-	pkgcontroller "k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
@@ -73,7 +72,7 @@ func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(co
 		return nil, nil
 	}
 	collector, err := garbagecollector.NewGarbageCollector(ctx, c, c.metadata, s.mapper,
-		ignoredResources(settings), s.metadata, s.started)
+		s.config.ignoredResources(), s.metadata, s.started)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +148,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	quota, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:               c.CoreV1(),
 		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),
-		ResyncPeriod:              pkgcontroller.StaticResyncPeriodFunc(settings.ResourceQuotaSyncPeriod.Duration),
+		ResyncPeriod:              func() time.Duration { return settings.ResourceQuotaSyncPeriod.Duration },
 		InformerFactory:           s.metadata,
 		ReplenishmentResyncPeriod: ResyncPeriod,
 		DiscoveryFunc:             discover,

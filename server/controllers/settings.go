@@ -6,7 +6,6 @@ import (
 	managerconfig "k8s.io/kubernetes/pkg/controller/apis/config"
 	managerscheme "k8s.io/kubernetes/pkg/controller/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
-	garbagecollectorconfig "k8s.io/kubernetes/pkg/controller/garbagecollector/config"
 )
 
 // Settings are kube-controller-manager's settings, from flags or its configuration file.
@@ -16,21 +15,22 @@ type Settings = managerconfig.KubeControllerManagerConfiguration
 func DefaultSettings() (*Settings, error) {
 	versioned, settings := &managerv1alpha1.KubeControllerManagerConfiguration{}, &Settings{}
 	managerscheme.Scheme.Default(versioned)
+	for resource := range garbagecollector.DefaultIgnoredResources() {
+		collector := &versioned.GarbageCollectorController
+		collector.GCIgnoredResources = append(collector.GCIgnoredResources,
+			managerv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource})
+	}
 	if err := managerscheme.Scheme.Convert(versioned, settings, nil); err != nil {
 		return nil, err
 	}
 	settings.KubeCloudShared.UseServiceAccountCredentials = true
-	for resource := range garbagecollector.DefaultIgnoredResources() {
-		settings.GarbageCollectorController.GCIgnoredResources = append(settings.GarbageCollectorController.GCIgnoredResources,
-			garbagecollectorconfig.GroupResource{Group: resource.Group, Resource: resource.Resource})
-	}
 	return settings, nil
 }
 
 // ignoredResources are the resources whose objects the garbage collector ignores.
-func ignoredResources(c garbagecollectorconfig.GarbageCollectorControllerConfiguration) map[schema.GroupResource]struct{} {
+func (c Config) ignoredResources() map[schema.GroupResource]struct{} {
 	ignored := map[schema.GroupResource]struct{}{}
-	for _, resource := range c.GCIgnoredResources {
+	for _, resource := range c.Settings.GarbageCollectorController.GCIgnoredResources {
 		ignored[schema.GroupResource{Group: resource.Group, Resource: resource.Resource}] = struct{}{}
 	}
 	return ignored

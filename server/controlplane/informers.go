@@ -14,7 +14,6 @@ import (
 	listersv1 "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/cluster-bootstrap/token/api"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/sqube/sqube/server/controllers"
 )
@@ -60,14 +59,19 @@ func (i unfinishedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache
 				object = gone.Obj
 			}
 			pod, ok := object.(*corev1.Pod)
-			return ok && !podutil.IsPodTerminal(pod)
+			return ok && !finished(pod)
 		},
 		Handler: h,
 	})
 }
 
+// finished reports whether a Pod has ended, so that it takes no resources of its node.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
 func onlyUnfinished(pods []*corev1.Pod, err error) ([]*corev1.Pod, error) {
-	return slices.DeleteFunc(pods, podutil.IsPodTerminal), err
+	return slices.DeleteFunc(pods, finished), err
 }
 
 type unfinishedLister struct{ listersv1.PodLister }
@@ -92,7 +96,7 @@ func (l unfinishedNamespace) List(selector labels.Selector) ([]*corev1.Pod, erro
 // Get returns a Pod of the namespace.
 func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
 	pod, err := l.PodNamespaceLister.Get(name)
-	if err == nil && podutil.IsPodTerminal(pod) {
+	if err == nil && finished(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	return pod, err

@@ -18,8 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	api "k8s.io/kubernetes/pkg/apis/core"
-	"k8s.io/kubernetes/pkg/cluster/ports"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/probe"
 	"k8s.io/kubernetes/pkg/registry/core/componentstatus"
@@ -38,7 +36,6 @@ import (
 	secretstore "k8s.io/kubernetes/pkg/registry/core/secret/storage"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 	serviceaccountstore "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
-	kubeschedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
 // coreStorages collects the storages of the legacy core group by resource or resource/subresource.
@@ -67,7 +64,7 @@ func newCoreGroup(c Config, client kubernetes.Interface, allocators *serviceAllo
 		resource, _, _ := strings.Cut(path, "/")
 		return !c.Versions.ResourceEnabled(corev1.SchemeGroupVersion.WithResource(resource))
 	})
-	group := genericapiserver.NewDefaultAPIGroupInfo(api.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
+	group := genericapiserver.NewDefaultAPIGroupInfo(corev1.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	if len(b.storages) > 0 {
 		group.VersionedResourcesStorageMap["v1"] = b.storages
 	}
@@ -233,6 +230,12 @@ type inServer struct{}
 // DoServerCheck implements componentstatus.Server.
 func (inServer) DoServerCheck() (probe.Result, string, error) { return probe.Success, "ok", nil }
 
+// The default ports of kube-controller-manager and kube-scheduler.
+const (
+	managerPort   = 10257
+	schedulerPort = 10259
+)
+
 // componentServers lists the components that componentstatuses probes, which otherwise usually run next to the API server. The
 // datastore is not included: /readyz reports its state.
 func componentServers(c Config) map[string]componentstatus.Server {
@@ -249,7 +252,7 @@ func componentServers(c Config) map[string]componentstatus.Server {
 		}
 	}
 	return map[string]componentstatus.Server{
-		"controller-manager": local(c.ControllerManager, ports.KubeControllerManagerPort),
-		"scheduler":          local(c.Scheduler, kubeschedulerconfig.DefaultKubeSchedulerPort),
+		"controller-manager": local(c.ControllerManager, managerPort),
+		"scheduler":          local(c.Scheduler, schedulerPort),
 	}
 }

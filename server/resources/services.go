@@ -10,7 +10,6 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/registry/core/rangeallocation"
 	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
 	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
@@ -24,7 +23,7 @@ type serviceAllocators struct {
 	byFamily  map[api.IPFamily]ipallocator.Interface
 	nodePorts *portallocator.PortAllocator
 	// The stored bitmaps, for the repair loops; ipRange and secondaryIPRange are nil if addresses are only objects.
-	portRange, ipRange, secondaryIPRange rangeallocation.RangeRegistry
+	portRange, ipRange, secondaryIPRange *rangeStore
 }
 
 // addressObjects reports whether addresses of Services are IPAddress objects.
@@ -66,20 +65,20 @@ func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAlloca
 	return allocators, nil
 }
 
-// storedBitmap returns a function that makes the set of a range's allocated items, stored under name, and sets registry to it.
-func storedBitmap(c Config, name string, registry *rangeallocation.RangeRegistry) allocator.AllocatorWithOffsetFactory {
+// storedBitmap returns a function that makes the set of a range's allocated items, stored under name, and sets made to it.
+func storedBitmap(c Config, name string, made **rangeStore) allocator.AllocatorWithOffsetFactory {
 	return func(size int, spec string, offset int) (allocator.Interface, error) {
 		store, err := newRangeStore(c.RESTOptions, name, allocator.NewAllocationMapWithOffset(size, spec, offset))
 		if err != nil {
 			return nil, err
 		}
-		*registry = store
+		*made = store
 		return store, nil
 	}
 }
 
 // newIPAllocator allocates cluster IPs of the range's family. bitmap is the one stored under name, nil if addresses are only objects.
-func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet, name string) (made ipallocator.Interface, bitmap rangeallocation.RangeRegistry, err error) {
+func newIPAllocator(c Config, client kubernetes.Interface, ipRange net.IPNet, name string) (made ipallocator.Interface, bitmap *rangeStore, err error) {
 	if AddressBitmaps() {
 		made, err = ipallocator.New(&ipRange, storedBitmap(c, name, &bitmap))
 	}

@@ -10,9 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
-	kubeletscheme "k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
@@ -72,19 +71,18 @@ func TestBoard(t *testing.T) {
 }
 
 // readKubelet reads the kubelet's configuration like the kubelet, and rejects unknown fields.
-func readKubelet(t *testing.T) *kubeletconfig.KubeletConfiguration {
+func readKubelet(t *testing.T) *kubeletv1beta1.KubeletConfiguration {
 	t.Helper()
 	text, err := os.ReadFile(board + "kubelet.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, codecs, err := kubeletscheme.NewSchemeAndCodecs(serializer.EnableStrict)
-	if err != nil {
+	read := &kubeletv1beta1.KubeletConfiguration{}
+	if err := yaml.UnmarshalStrict(text, read); err != nil {
 		t.Fatal(err)
 	}
-	object, _, err := codecs.UniversalDecoder().Decode(text, nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	if read.APIVersion != kubeletv1beta1.SchemeGroupVersion.String() || read.Kind != "KubeletConfiguration" {
+		t.Fatalf("the file is a %s %s", read.APIVersion, read.Kind)
 	}
-	return object.(*kubeletconfig.KubeletConfiguration)
+	return read
 }

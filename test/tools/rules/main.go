@@ -1,5 +1,6 @@
-// Command rules checks the rules of this repository that no other linter covers: which packages import which, how long files
-// and functions are, and that what the READMEs link to and name exists. Run it at the root of the repository.
+// Command rules checks the rules of this repository that no other linter covers: which packages import which, what is taken from
+// the insides of Kubernetes, how long files and functions are, and that what the READMEs link to and name exists. Run it at the
+// root of the repository.
 package main
 
 import (
@@ -9,7 +10,7 @@ import (
 
 func main() {
 	failed := false
-	for _, rule := range []func() ([]string, error){imports, lengths, links, names} {
+	for _, rule := range []func() ([]string, error){imports, internals, lengths, links, names} {
 		violations, err := rule()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "rules:", err)

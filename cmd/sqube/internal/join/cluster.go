@@ -3,6 +3,7 @@ package join
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +17,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
-	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 )
 
 // Cluster is what a node needs to know to join.
@@ -125,7 +125,7 @@ func (c *Cluster) Pins() ([]string, error) {
 	}
 	var pins []string
 	for _, cert := range certs {
-		pins = append(pins, pubkeypin.Hash(cert))
+		pins = append(pins, fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)))
 	}
 	return pins, nil
 }
