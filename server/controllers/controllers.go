@@ -13,7 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
@@ -95,7 +95,7 @@ var all = []controller{
 	{name: "service-cidr", account: "service-cidrs-controller", build: buildServiceCIDR,
 		needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
 	{name: "storage-version-migrator", account: "storage-version-migrator-controller", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
-		needs: storagemigrationv1beta1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+		needs: storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations")},
 	{name: "persistentvolumeclaim-protection", account: "pvc-protection-controller", aliases: []string{"pvc-protection"}, build: buildClaimProtection},
 	{name: "persistentvolume-protection", account: "pv-protection-controller", aliases: []string{"pv-protection"}, build: buildVolumeProtection},
 	{name: "volumeattributesclass-protection", account: "volumeattributesclass-protection-controller", build: buildAttributesClassProtection,

@@ -15,8 +15,7 @@
 //	clusterrole-aggregation          rules of admin, edit, view and other aggregated ClusterRoles
 //	validatingadmissionpolicy-status type warnings in the status of ValidatingAdmissionPolicies
 //	service-cidr                     readiness and deletion of ServiceCIDRs (KEP-1880)
-//	storage-version-migrator         StorageVersionMigrations, where they are served, which they are not by default: the
-//	                                 gate StorageVersionMigrator and --runtime-config=storagemigration.k8s.io/v1beta1=true
+//	storage-version-migrator         StorageVersionMigrations: rewrites objects in the current storage version (KEP-4192)
 //	persistentvolumeclaim-protection, persistentvolume-protection, volumeattributesclass-protection
 //	                                 finalizers that admission adds to these objects, which could otherwise never be
 //	                                 deleted

@@ -23,9 +23,6 @@ func TestCorrupt(t *testing.T) {
 		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir(), Args: []string{"--feature-gates=AllowUnsafeMalformedObjectDeletion=false"}}
 		server := sqube.Start(t, options)
 		c := &corrupted{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
-		t.Run("no API for migrations is served by default", func(t *testing.T) { // nor by kube-apiserver v1.36
-			c.Get(t, c.ClusterPath("storagemigration.k8s.io/v1beta1", "storageversionmigrations")).Want(t, http.StatusNotFound)
-		})
 		c.make(t)
 		t.Run("a custom resource may have a field with the name used for ciphertext in the database", func(t *testing.T) {
 			path := c.Path(c.group()+"/v1", "widgets")

@@ -3,6 +3,7 @@ package versions
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,10 +18,7 @@ func TestMigration(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		file := kit.NewEncryptionFile(t)
 		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.AESCBC("old"))))
-		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{
-			"--feature-gates=StorageVersionMigrator=true", "--runtime-config=storagemigration.k8s.io/v1beta1=true",
-			"--encryption-provider-config", file.Path,
-		}})
+		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--encryption-provider-config", file.Path}})
 		m := &migrated{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
 		m.DefineWidgets(t, kit.AnySchema)
 		m.changesStorageVersion(t)
@@ -34,13 +32,85 @@ func TestMigration(t *testing.T) {
 		server.Start(t)
 		t.Run("a migration re-encrypts what was encrypted with another key", func(t *testing.T) {
 			m.rows.Live(t, "secrets", m.Namespace, "a").EncryptedBy(t, "k8s:enc:aescbc:v1:old:")
-			m.migrate(t, "", "secrets", kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: trigger}}"))
+			m.migrate(t, "", "secrets", secrets, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: trigger}}"))
 			for _, name := range []string{"a", "b"} {
 				m.rows.Live(t, "secrets", m.Namespace, name).EncryptedBy(t, "k8s:enc:secretbox:v1:new:")
 			}
 		})
 		m.migratesDefinition(t)
 		m.refusesMigrations(t)
+	})
+}
+
+// A newer Kubernetes may store a built-in kind in a newer version. Policies are stored as Kubernetes 1.35, which did not know their
+// v1, could read them, and then as by default.
+func TestMigrationOfBuiltInKinds(t *testing.T) {
+	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir(), Args: []string{"--emulated-version=1.36", "--min-compatibility-version=1.35"}}
+		server := sqube.Start(t, options)
+		m := &migrated{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}
+		m.Post(t, m.policies(), policy("old")).Created(t)
+		server.Stop(t)
+		options.Args = nil
+		server = sqube.Start(t, options)
+		m.Cluster = kit.NewCluster(t, server.Config(t), server, 1)
+		m.migratesPolicies(t)
+	})
+}
+
+const policyVersion = "admissionregistration.k8s.io/v1"
+
+func (m *migrated) policies(name ...string) string {
+	return m.ClusterPath(policyVersion, append([]string{"mutatingadmissionpolicies"}, name...)...)
+}
+
+// policy returns a policy that does nothing, since no binding names it.
+func policy(name string) map[string]any {
+	return kit.Manifest(`{apiVersion: %s, kind: MutatingAdmissionPolicy, metadata: {name: %s}, spec: {failurePolicy: Ignore, reinvocationPolicy: Never,
+		matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]},
+		mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{}"}}]}}`, policyVersion, name)
+}
+
+func (m *migrated) migratesPolicies(t *testing.T) {
+	stored := func(name string) string { return m.rows.Live(t, "mutatingadmissionpolicies", "", name).Value }
+	m.Post(t, m.policies(), policy("new")).Created(t)
+	before, current := m.Get(t, m.policies("old")).OK(t), m.Get(t, m.policies("new")).OK(t)
+	if old, new := stored("old"), stored("new"); !strings.Contains(old, policyVersion+"beta1") || strings.Contains(new, policyVersion+"beta1") {
+		t.Fatalf("the rows are %s and %s", old, new)
+	}
+	watch := m.Watch(t, m.policies()+"?watch=true&resourceVersion="+current.ResourceVersion(t))
+	defer watch.Stop()
+	m.migrate(t, "admissionregistration.k8s.io", "mutatingadmissionpolicies", m.policies(), policy("trigger"))
+	m.Post(t, m.policies(), policy("last")).Created(t)
+
+	t.Run("a migration rewrites objects of built-in kinds in the storage version", func(t *testing.T) {
+		if now := stored("old"); strings.Contains(now, policyVersion+"beta1") {
+			t.Errorf("the row is %s", now)
+		}
+		after := m.Get(t, m.policies("old")).OK(t)
+		kit.Equal(t, kit.With(after.Object(t), before.ResourceVersion(t), "metadata", "resourceVersion"), before.Object(t))
+	})
+	t.Run("a migration does not write objects that are already in the storage version", func(t *testing.T) {
+		kit.Equal(t, m.Get(t, m.policies("new")).Object(t), current.Object(t))
+		kit.Equal(t, len(m.rows.History(t, "mutatingadmissionpolicies", "", "new")), 1)
+	})
+	t.Run("a watch receives a change of each object that a migration rewrites, and of no other", func(t *testing.T) {
+		var seen []string
+		for range 3 {
+			event := watch.Next(t)
+			seen = append(seen, event.Type+" "+event.Name())
+		}
+		kit.Equal(t, seen, []string{"ADDED trigger", "MODIFIED old", "ADDED last"})
+	})
+	t.Run("metrics show the work of the migration's controllers", func(t *testing.T) {
+		metrics := string(m.Get(t, "/metrics").OK(t).Body)
+		for _, queue := range []string{"storage-version-migrator-controller", "resource-version-controller"} {
+			for _, metric := range []string{"workqueue_adds_total", "workqueue_work_duration_seconds_count"} {
+				if !regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{name="%s"\} [1-9]`, metric, queue)).MatchString(metrics) {
+					t.Errorf("%s of %s is 0 or missing", metric, queue)
+				}
+			}
+		}
 	})
 }
 
@@ -95,7 +165,7 @@ func (m *migrated) migratesDefinition(t *testing.T) {
 	before := m.Get(t, m.Path(v2, "widgets", "old"))
 	t.Run("a migration rewrites custom resources in the storage version", func(t *testing.T) {
 		m.storedAs(t, "old", v1)
-		m.migrate(t, m.group(), "widgets", kit.Widget(v2, "trigger"))
+		m.migrate(t, m.group(), "widgets", m.Path(v2, "widgets"), kit.Widget(v2, "trigger"))
 		m.storedAs(t, "old", v2)
 	})
 	t.Run("a migration changes nothing in an object but its resourceVersion", func(t *testing.T) {
@@ -115,6 +185,9 @@ func (m *migrated) migratesDefinition(t *testing.T) {
 }
 
 func (m *migrated) refusesMigrations(t *testing.T) {
+	t.Run("by default, migrations are served in v1 alone", func(t *testing.T) {
+		m.Get(t, m.ClusterPath("storagemigration.k8s.io/v1beta1", "storageversionmigrations")).NotFound(t)
+	})
 	t.Run("a migration of a resource that can't be listed and updated fails", func(t *testing.T) {
 		m.Post(t, m.migrations(), migration("reviews", "authentication.k8s.io", "tokenreviews")).Want(t, http.StatusCreated)
 		harness.Eventually(t, "the migration fails", func() bool {
@@ -145,23 +218,23 @@ func (m *migrated) storedAs(t *testing.T, name, version string) {
 }
 
 func (m *migrated) migrations(name ...string) string {
-	return m.ClusterPath("storagemigration.k8s.io/v1beta1", append([]string{"storageversionmigrations"}, name...)...)
+	return m.ClusterPath("storagemigration.k8s.io/v1", append([]string{"storageversionmigrations"}, name...)...)
 }
 
 func migration(name, group, resource string) map[string]any {
-	return kit.Manifest("{apiVersion: storagemigration.k8s.io/v1beta1, kind: StorageVersionMigration, metadata: {name: %s}, spec: {resource: {group: %q, resource: %q}}}",
+	return kit.Manifest("{apiVersion: storagemigration.k8s.io/v1, kind: StorageVersionMigration, metadata: {name: %s}, spec: {resource: {group: %q, resource: %q}}}",
 		name, group, resource)
 }
 
 // migrate runs the migration of a resource to its end. The controller starts after a change of the resource that follows the
-// migration, or after a bookmark a minute later. Creating the trigger, an object of the resource, is that change.
-func (m *migrated) migrate(t *testing.T, group, resource string, trigger map[string]any) {
+// migration, or after a bookmark a minute later. Creating the trigger in the resource's collection is that change.
+func (m *migrated) migrate(t *testing.T, group, resource, collection string, trigger map[string]any) {
 	t.Helper()
 	m.Post(t, m.migrations(), migration(resource, group, resource)).Want(t, http.StatusCreated)
 	harness.Eventually(t, "the migration has a revision", func() bool {
 		return m.Get(t, m.migrations(resource)).Text(t, "status", "resourceVersion") != ""
 	})
-	m.Post(t, m.Path(trigger["apiVersion"].(string), resource), trigger).Want(t, http.StatusCreated)
+	m.Post(t, collection, trigger).Want(t, http.StatusCreated)
 	harness.Eventually(t, "the migration succeeds", func() bool {
 		status, _ := kit.Condition(t, m.Get(t, m.migrations(resource)), "Succeeded")
 		return status == "True"
