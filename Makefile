@@ -16,13 +16,13 @@ COMMIT   = $(shell git rev-parse HEAD)
 TREE     = $(if $(shell git status --porcelain),dirty,clean)
 DATE     = $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
 V       := k8s.io/component-base/version
-VERSION  = -X $V.gitVersion=$(K8S) \
+STAMP    = -X $V.gitVersion=$(K8S) \
            -X $V.gitMajor=$(word 1,$(subst ., ,$(K8S:v%=%))) -X $V.gitMinor=$(word 2,$(subst ., ,$(K8S:v%=%))) \
            -X $V.gitCommit=$(COMMIT) -X $V.gitTreeState=$(TREE) -X $V.buildDate=$(DATE) \
            -X github.com/sqube/sqube/migrations.Release=$(RELEASE)
-# Without -buildvcs=false, a binary would differ with the kind of checkout; VERSION names the commit.
+# Without -buildvcs=false, a binary would differ with the kind of checkout; STAMP names the commit.
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
-GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(VERSION)"
+GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
 # The packages whose tests run under the race detector: the store, its engines, the server and the commands.
 RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
@@ -189,6 +189,9 @@ dist-test: kubectl ## run the quick start with the binaries for arm64 and arm in
 
 ##@ Change
 
+kubernetes: ## move to Kubernetes VERSION (v1.38.0), as far as that needs no thought, and print what it brings: see test/surface
+	@test/surface/upgrade '$(VERSION)'
+
 generate: ## update the generated files
 	go generate ./...
 
@@ -238,4 +241,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE
