@@ -10,6 +10,7 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources/previous"
 	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
@@ -18,6 +19,7 @@ import (
 func checkCommand() *cobra.Command {
 	var c check
 	var key sharedkeys.Options
+	var version string
 	cmd := &cobra.Command{
 		Use:   "check [BACKUP]",
 		Short: "Check whether a database or a backup is complete and consistent",
@@ -30,13 +32,24 @@ fails. It also fails if values are encrypted and their keys were not given.
 BACKUP is an SQLite file that sqube backup wrote, to check instead of --datastore.
 Other backups can be checked once they are restored.
 
-With --repair, while no server runs, fix what can be fixed without losing anything.`,
+With --repair, while no server runs, fix what can be fixed without losing anything.
+
+With --for, check instead whether a sqube with the previous minor version of Kubernetes
+can serve the database, to go back to it: find the resources, stored versions and fields
+that it does not know. What is stored in fields that it does not know would be lost when
+it writes those objects.`,
 		Example: `  sqube check
-  sqube check /backups/sqube-2026-11-21.db`,
+  sqube check /backups/sqube-2026-11-21.db
+  sqube check --for v1.36`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) == 1 {
 				if err := c.choose(args[0]); err != nil {
+					return err
+				}
+			}
+			if cmd.Flags().Changed("for") {
+				if err := c.chooseVersion(version); err != nil {
 					return err
 				}
 			}
@@ -52,6 +65,7 @@ With --repair, while no server runs, fix what can be fixed without losing anythi
 	}
 	addDatastoreFlags(cmd, &c.datastore)
 	cmd.Flags().BoolVar(&c.repair, "repair", false, "Fix what can be fixed without losing anything.")
+	cmd.Flags().StringVar(&version, "for", "", "Previous minor version of Kubernetes: check whether a sqube with that version can serve the database.")
 	addEncryptionFlag(cmd, &c.encryption)
 	key.AddFlags(cmd.Flags())
 	return cmd
@@ -63,7 +77,8 @@ type check struct {
 	keys       *encryption.Encryption
 	shared     *sharedkeys.Sealer // nil without --pki-encryption-key-file
 	repair     bool
-	backup     bool // datastore is a backup
+	backup     bool              // datastore is a backup
+	previous   *previous.Version // of --for
 }
 
 // choose has the check read a backup.
@@ -107,6 +122,9 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer closing(&err, reader.Close)
+	if c.previous != nil {
+		return c.canGoBack(cmd, reader)
+	}
 	out := newTable(cmd.OutOrStdout(), "REVISION", "OBJECT", "FINDING")
 	var findings []inspect.Finding
 	checked, err := inspect.Check(ctx, reader, c.decode(ctx), func(f inspect.Finding) { findings = append(findings, f) })
@@ -143,13 +161,17 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 		err = fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", c.datastore, errFindings, left, checked.Rows, checked.Objects)
 	}
 	if checked.Unread > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: the values of %d rows of %d are encrypted and were not checked: give the file that the server has with --encryption-provider-config", c.datastore, checked.Unread, checked.Rows))
+		err = errors.Join(err, c.unread(checked.Unread, checked.Rows))
 	}
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", c.datastore, checked.Rows, checked.Objects)
 	return nil
+}
+
+func (c *check) unread(rows, of int64) error {
+	return fmt.Errorf("%s: the values of %d rows of %d are encrypted and were not checked: give the file that the server has with --encryption-provider-config", c.datastore, rows, of)
 }
 
 // open opens the database for reading, or for repairs, which are possible only while no server uses it.

@@ -21,7 +21,7 @@ import (
 // embedded has the definitions of the built-in kinds. Upstream compiles them from Go (k8s.io/kubernetes/pkg/generated/openapi),
 // which makes a binary 6 MB larger and costs each start 40 ms.
 //
-//go:generate go run -tags grpcnotrace ./internal/gen -out definitions.json.gz
+//go:generate go run -tags grpcnotrace ./internal/gen -out definitions.json.gz -previous previous -steps ../../migrations/sqlite
 //go:embed definitions.json.gz
 var embedded []byte
 

@@ -83,7 +83,7 @@ func (c *checker) row(l *dialect.LogRow, orphan bool) {
 	c.Rows++
 	c.newest = max(c.newest, l.ID, l.ReplacedBy)
 	wrong := func(format string, args ...any) {
-		c.found(Finding{Revision: l.ID, Object: name(l), What: fmt.Sprintf(format, args...)})
+		c.found(Finding{Revision: l.ID, Object: Name(l), What: fmt.Sprintf(format, args...)})
 	}
 	if p := c.previous; p != nil && p.Group == l.Group && p.Resource == l.Resource && p.Key == l.Key {
 		c.follows(p, l)
@@ -122,7 +122,7 @@ func (c *checker) follows(p, l *dialect.LogRow) {
 		what = fmt.Sprintf("it counts as live until %d, but was followed by %d", p.ReplacedBy, l.ID)
 	}
 	c.found(Finding{
-		Revision: p.ID, Object: name(p), What: what,
+		Revision: p.ID, Object: Name(p), What: what,
 		Repair: "UPDATE log SET replaced_by = " + c.reader.Placeholder(1) + " WHERE id = " + c.reader.Placeholder(2), Args: []any{l.ID, p.ID},
 	})
 }
@@ -161,8 +161,8 @@ func (c *checker) value(l *dialect.LogRow) error {
 	return nil
 }
 
-// name returns the object of a row as resource.group namespace/name.
-func name(l *dialect.LogRow) string {
+// Name returns the object of a row as resource.group namespace/name.
+func Name(l *dialect.LogRow) string {
 	resource := l.Resource
 	if l.Group != "" {
 		resource += "." + l.Group

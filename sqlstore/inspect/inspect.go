@@ -78,6 +78,33 @@ func Live(ctx context.Context, r dialect.Reader, resource sqlstore.Resource, yie
 	})
 }
 
+// pageRows is how many rows Each reads at once.
+const pageRows = 500
+
+// Each calls yield with the row of every object that exists, ordered by resource and key. It reads a part at a time, so no read lasts as
+// long as the walk: an object that changes meanwhile is seen before or after that. It returns database errors and an error from yield,
+// which ends the walk.
+func Each(ctx context.Context, r dialect.Reader, yield func(*dialect.LogRow) error) error {
+	statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NULL AND (api_group, resource, key) > (%s, %s, %s) ORDER BY api_group, resource, key LIMIT %d",
+		dialect.Columns, r.Placeholder(1), r.Placeholder(2), r.Placeholder(3), pageRows)
+	last := &dialect.LogRow{}
+	for rows := pageRows; rows == pageRows; {
+		rows = 0
+		err := r.Query(ctx, statement, []any{last.Group, last.Resource, last.Key}, func(row dialect.Row) error {
+			rows++
+			last = &dialect.LogRow{}
+			if err := last.Scan(row); err != nil {
+				return err
+			}
+			return yield(last)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // At returns the object at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
 	if err := readable(ctx, r, revision); err != nil {

@@ -49,11 +49,11 @@ func differ(path string, before, after any, paths *[]string) {
 	case map[string]any:
 		if a, ok := after.(map[string]any); ok {
 			for key := range b {
-				differ(path+field(key), b[key], a[key], paths)
+				differ(path+Field(key), b[key], a[key], paths)
 			}
 			for key := range a {
 				if _, both := b[key]; !both {
-					*paths = append(*paths, path+field(key))
+					*paths = append(*paths, path+Field(key))
 				}
 			}
 			return
@@ -71,8 +71,8 @@ func differ(path string, before, after any, paths *[]string) {
 
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// field returns a step of a path: .name, or ["a.b/c"] for a name with other characters.
-func field(key string) string {
+// Field returns a step of a path: .name, or ["a.b/c"] for a name with other characters.
+func Field(key string) string {
 	if plain.MatchString(key) {
 		return "." + key
 	}

@@ -20,12 +20,12 @@ type Definitions struct {
 	Types []Type `json:"types"`
 }
 
-// Kind is a kind and the name of its type.
+// Kind is a kind and the name of its type, "" if only the kind's existence is known.
 type Kind struct {
 	Group   string `json:"g,omitempty"`
 	Version string `json:"v"`
 	Kind    string `json:"k"`
-	Type    string `json:"t"`
+	Type    string `json:"t,omitempty"`
 }
 
 // Type is a schema.TypeDef.
@@ -67,6 +67,13 @@ type Field struct {
 	Name    string `json:"n"`
 	Type    Ref    `json:"t,omitzero"`
 	Default any    `json:"d,omitempty"`
+}
+
+// Sort sorts the kinds.
+func (d *Definitions) Sort() {
+	slices.SortFunc(d.Kinds, func(a, b Kind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+	})
 }
 
 // Write writes the definitions. The same definitions give the same bytes.

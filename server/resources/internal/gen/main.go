@@ -1,13 +1,14 @@
-// Command gen writes the definitions of the built-in kinds in the form the server embeds for server-side apply.
+// Command gen writes the definitions of the built-in kinds in the form the server embeds for server-side apply, and those of the
+// previous minor version of Kubernetes.
 //
-// It takes them from the OpenAPI v3 documents that k8s.io/kubernetes ships under api/openapi-spec.
+// It takes them from the OpenAPI v3 documents that k8s.io/kubernetes ships under api/openapi-spec. What the previous minor version is,
+// it keeps in releases.json: see releases.go.
 //
-//	go run ./internal/gen -out definitions.json.gz
+//	go run ./internal/gen -out definitions.json.gz -previous previous -steps ../../migrations/sqlite
 package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,19 +26,25 @@ import (
 	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
-const module = "k8s.io/kubernetes"
+const kubernetes = "k8s.io/kubernetes"
 
 func main() {
 	log.SetFlags(0)
 	out := flag.String("out", "definitions.json.gz", "file to write")
+	previous := flag.String("previous", "previous", "folder of the previous minor version")
+	steps := flag.String("steps", "../../migrations/sqlite", "folder of the steps of the database's schema")
 	flag.Parse()
-	if err := run(*out); err != nil {
+	if err := run(*out, *previous, *steps); err != nil {
 		log.Fatalf("gen: %v", err)
 	}
 }
 
-func run(out string) error {
-	schemas, err := upstream()
+func run(out, previous, steps string) error {
+	release, dir, err := module()
+	if err != nil {
+		return err
+	}
+	schemas, err := upstream(dir)
 	if err != nil {
 		return err
 	}
@@ -46,6 +52,13 @@ func run(out string) error {
 	if err != nil {
 		return err
 	}
+	if err := write(out, d); err != nil {
+		return err
+	}
+	return keepPrevious(previous, release, steps)
+}
+
+func write(out string, d *definitions.Definitions) error {
 	var text bytes.Buffer
 	if err := d.Write(&text); err != nil {
 		return err
@@ -53,18 +66,24 @@ func run(out string) error {
 	return os.WriteFile(out, text.Bytes(), 0o644)
 }
 
-// upstream reads the schemas of all documents.
-func upstream() (map[string]*spec.Schema, error) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+// module returns the version of k8s.io/kubernetes in go.mod and its folder in the module cache.
+func module() (version, dir string, err error) {
+	text, err := exec.Command("go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", kubernetes).Output()
 	if err != nil {
-		return nil, fmt.Errorf("find module %s with go list: %w", module, err)
+		return "", "", fmt.Errorf("find module %s with go list: %w", kubernetes, err)
 	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "api/openapi-spec/v3/*_openapi.json"))
+	version, dir, _ = strings.Cut(strings.TrimSpace(string(text)), " ")
+	return version, dir, nil
+}
+
+// upstream reads the schemas of all documents in the folder of a version of k8s.io/kubernetes.
+func upstream(dir string) (map[string]*spec.Schema, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "api/openapi-spec/v3/*_openapi.json"))
 	if err != nil {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("module %s is not in the module cache: run go mod download", module)
+		return nil, fmt.Errorf("module %s is not in the module cache: run go mod download", kubernetes)
 	}
 	schemas := map[string]*spec.Schema{}
 	for _, file := range files {
@@ -100,8 +119,6 @@ func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
 		}
 		d.Kinds = append(d.Kinds, definitions.Kind{Group: kinds[0].Group, Version: kinds[0].Version, Kind: kinds[0].Kind, Type: name})
 	}
-	slices.SortFunc(d.Kinds, func(a, b definitions.Kind) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
-	})
+	d.Sort()
 	return d, nil
 }

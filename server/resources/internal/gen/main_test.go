@@ -29,7 +29,11 @@ func TestDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents, err := upstream()
+	_, dir, err := module()
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := upstream(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,167 @@
+// Package previous knows what the previous minor version of Kubernetes knows: which kinds it can decode, and their fields. So it tells
+// what an older binary would not read, or would drop from objects, in a database that this one has written.
+package previous
+
+import (
+	"bytes"
+	_ "embed" // for the files of ../internal/gen
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/sqube/sqube/server/resources/internal/definitions"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+//go:embed definitions.json.gz
+var embedded []byte
+
+//go:embed releases.json
+var releases []byte
+
+// Version is the previous minor version.
+type Version struct {
+	Release
+	name   string
+	kinds  map[schema.GroupVersionKind]definitions.Ref
+	stored map[schema.GroupKind][]string // the versions of a kind
+	types  map[string]*definitions.Atom
+}
+
+// Read returns the previous minor version. It returns an error only if the binary was built with broken files.
+func Read() (*Version, error) {
+	var r Releases
+	if err := json.Unmarshal(releases, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", ReleasesFile, err)
+	}
+	release, err := version.ParseSemantic(r.Previous.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	d, err := definitions.Read(bytes.NewReader(embedded))
+	if err != nil {
+		return nil, err
+	}
+	return known(d, r.Previous, fmt.Sprintf("v%d.%d", release.Major(), release.Minor())), nil
+}
+
+func known(d *definitions.Definitions, release Release, name string) *Version {
+	v := &Version{
+		Release: release, name: name,
+		kinds: map[schema.GroupVersionKind]definitions.Ref{}, stored: map[schema.GroupKind][]string{}, types: map[string]*definitions.Atom{},
+	}
+	for i := range d.Types {
+		v.types[d.Types[i].Name] = &d.Types[i].Atom
+	}
+	for _, k := range d.Kinds {
+		kind := schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
+		v.kinds[kind] = definitions.Ref{Name: k.Type}
+		v.stored[kind.GroupKind()] = append(v.stored[kind.GroupKind()], k.Version)
+	}
+	return v
+}
+
+// String returns the version's name, such as v1.36.
+func (v *Version) String() string { return v.name }
+
+// UnknownSchema returns what is to be said of the schema of a database, "" if this version's last sqube opens it.
+func (v *Version) UnknownSchema(schema uint) string {
+	if schema <= v.Schema {
+		return ""
+	}
+	return fmt.Sprintf("the schema is %d, and the last sqube with %s knows those up to %d", schema, v, v.Schema)
+}
+
+// Unknown returns what this version does not know of a stored object of a built-in resource: a line for its kind or version, or one
+// for each field that it would drop. It returns an error if the value is no object in JSON.
+func (v *Version) Unknown(value []byte) ([]string, error) {
+	var object map[string]any
+	if err := json.Unmarshal(value, &object); err != nil {
+		return nil, fmt.Errorf("its value is not an object: %w", err)
+	}
+	var named metav1.TypeMeta
+	named.APIVersion, _ = object["apiVersion"].(string)
+	named.Kind, _ = object["kind"].(string)
+	kind := named.GroupVersionKind()
+	definition, ok := v.kinds[kind]
+	switch versions := v.stored[kind.GroupKind()]; {
+	case len(versions) == 0:
+		return []string{fmt.Sprintf("%s does not have this resource", v)}, nil
+	case !ok:
+		return []string{fmt.Sprintf("it is stored in version %s, and %s knows %s", kind.Version, v, strings.Join(versions, ", "))}, nil
+	}
+	missing := map[string]bool{}
+	v.walk("", definition, object, missing)
+	var lines []string
+	for _, path := range slices.Sorted(maps.Keys(missing)) {
+		lines = append(lines, fmt.Sprintf("%s does not have the field %s", v, path))
+	}
+	return lines, nil
+}
+
+// Types of which OpenAPI does not tell all.
+const (
+	schemaOr = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOr" // those that hold a schema begin so
+	fieldsV1 = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"
+	anything = "__untyped_deduced_" // the members of a struct without fields
+)
+
+// walk adds the paths of fields that are not defined to missing, each list's and map's items as [*].
+func (v *Version) walk(path string, ref definitions.Ref, value any, missing map[string]bool) {
+	atom := ref.Inlined
+	if atom == nil {
+		atom = v.types[ref.Name]
+	}
+	if strings.HasPrefix(ref.Name, schemaOr) {
+		schemas := definitions.Ref{Name: strings.TrimSuffix(schemaOr, "Or")}
+		atom = &definitions.Atom{Map: v.types[schemas.Name].Map, List: &definitions.List{Element: schemas}}
+	}
+	if atom == nil || atom.Scalar != "" || ref.Name == fieldsV1 {
+		return // it has no fields, or any
+	}
+	switch value := value.(type) {
+	case []any:
+		if atom.List != nil {
+			for _, item := range value {
+				v.walk(path+"[*]", atom.List.Element, item, missing)
+			}
+		}
+	case map[string]any:
+		if atom.Map != nil {
+			v.members(path, atom.Map, value, missing)
+		}
+	}
+}
+
+func (v *Version) members(path string, m *definitions.Map, object map[string]any, missing map[string]bool) {
+	for name, value := range object {
+		i, known := slices.BinarySearchFunc(m.Fields, name, func(f definitions.Field, name string) int { return strings.Compare(f.Name, name) })
+		switch {
+		case known:
+			v.walk(path+inspect.Field(name), m.Fields[i].Type, value, missing)
+		case len(m.Fields) == 0 && m.Element.Name != anything:
+			v.walk(path+"[*]", m.Element, value, missing)
+		case !empty(value):
+			missing[path+inspect.Field(name)] = true
+		}
+	}
+}
+
+// empty reports whether a value has no content. A struct that is not a pointer is stored as {} if it is not set.
+func empty(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(value) == 0
+	case []any:
+		return len(value) == 0
+	}
+	return false
+}
