@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/api/operation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
@@ -17,17 +18,34 @@ const maxErrors = 1000
 
 // LimitErrors lets a store name only the first errors of an invalid object. It must be called before the store is used to write.
 func LimitErrors(store *registry.Store) {
-	if strategy := store.CreateStrategy; strategy != nil {
-		if _, ok := strategy.(fewCreateErrors); !ok {
-			store.CreateStrategy = fewCreateErrors{strategy}
+	if strategy := store.CreateStrategy; strategy != nil && !limited(strategy) {
+		store.CreateStrategy = fewCreateErrors{strategy}
+		if declared, ok := strategy.(rest.DeclarativeValidationStrategy); ok {
+			store.CreateStrategy = struct {
+				fewCreateErrors
+				fewDeclaredErrors
+			}{fewCreateErrors{strategy}, fewDeclaredErrors{declared}}
 		}
 	}
-	if strategy := store.UpdateStrategy; strategy != nil {
-		if _, ok := strategy.(fewUpdateErrors); !ok {
-			store.UpdateStrategy = fewUpdateErrors{strategy}
+	if strategy := store.UpdateStrategy; strategy != nil && !limited(strategy) {
+		store.UpdateStrategy = fewUpdateErrors{strategy}
+		if declared, ok := strategy.(rest.DeclarativeValidationStrategy); ok {
+			store.UpdateStrategy = struct {
+				fewUpdateErrors
+				fewDeclaredErrors
+			}{fewUpdateErrors{strategy}, fewDeclaredErrors{declared}}
 		}
 	}
 }
+
+// limited reports whether LimitErrors has made a strategy: versions of a resource can share a store.
+func limited(strategy any) bool {
+	_, ok := strategy.(interface{ namesFewErrors() })
+	return ok
+}
+
+func (fewCreateErrors) namesFewErrors() {}
+func (fewUpdateErrors) namesFewErrors() {}
 
 type fewCreateErrors struct{ rest.RESTCreateStrategy }
 
@@ -39,6 +57,14 @@ type fewUpdateErrors struct{ rest.RESTUpdateStrategy }
 
 func (s fewUpdateErrors) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return few(s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old))
+}
+
+type fewDeclaredErrors struct {
+	rest.DeclarativeValidationStrategy
+}
+
+func (s fewDeclaredErrors) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, operation operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+	return few(s.DeclarativeValidationStrategy.ValidateDeclaratively(ctx, obj, old, errs, operation, config))
 }
 
 func few(errs field.ErrorList) field.ErrorList {
