@@ -50,7 +50,7 @@ func TestClientsLearnNothingOfTheDatabase(t *testing.T) {
 		database := strings.Trim(u.Path, "/")
 		u.User, u.Host = url.UserPassword("keeper", "opensesame"), net.JoinHostPort("localhost", u.Port())
 		c := serve(t, u.String(), "--datastore-timeout", "2s", askAlways)
-		w := newWithheld(t, c, `keeper|opensesame|localhost|postgres|`+database+`|\b`+u.Port()+`\b|dial tcp|connection refused`)
+		w := newWithheld(t, c, `keeper|opensesame|\blocalhost\b|postgres|`+database+`|\b`+u.Port()+`\b|dial tcp|connection refused`)
 		alter := func(statement string) func() error {
 			return func() error { execute(t, admin, statement); return nil }
 		}
