@@ -35,18 +35,21 @@ func (c schedulableCore) V1() informersv1.Interface { return schedulableV1{c.Int
 type schedulableV1 struct{ informersv1.Interface }
 
 // Pods returns the informer of Pods that have not ended.
-func (v schedulableV1) Pods() informersv1.TypedPodInformer { return unfinishedPods{v.Interface.Pods()} }
+func (v schedulableV1) Pods() informersv1.TypedPodInformer {
+	return informersv1.ToTypedPodInformer(unfinishedPods{v.Interface.Pods()})
+}
 
-type unfinishedPods struct{ informersv1.TypedPodInformer }
+// unfinishedPods does not embed the typed interface, whose other method would return all Pods.
+type unfinishedPods struct{ informersv1.PodInformer }
 
 // Informer returns an informer that reports a Pod that ends as deleted.
 func (p unfinishedPods) Informer() cache.SharedIndexInformer {
-	return unfinishedInformer{p.TypedPodInformer.Informer()}
+	return unfinishedInformer{p.PodInformer.Informer()}
 }
 
 // Lister returns a lister of Pods that have not ended.
 func (p unfinishedPods) Lister() listersv1.PodLister {
-	return unfinishedLister{p.TypedPodInformer.Lister()}
+	return unfinishedLister{p.PodInformer.Lister()}
 }
 
 type unfinishedInformer struct{ cache.SharedIndexInformer }
