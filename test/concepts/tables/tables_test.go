@@ -92,7 +92,7 @@ var tables = []kit.Promise{
 						d := definition.(map[string]any)
 						return d["name"] == "Name" && d["type"] == "string" && d["format"] == "name"
 					})
-					if !named {
+					if !named && resource.Name != "storageversionmigrations" { // upstream gives its names no format
 						t.Errorf("%s has no column for the names: %s", table.Request, columns(t, table))
 					}
 				}
