@@ -29,6 +29,9 @@ one is live, every value is readable and is the object that its row names, and t
 namespaces of all objects exist. Each problem is printed on one line, and the command
 fails. It also fails if values are encrypted and their keys were not given.
 
+If objects are stored in a version that is no longer the storage version, this prints how
+many, and how to have the server rewrite them. That is no problem.
+
 BACKUP is an SQLite file that sqube backup wrote, to check instead of --datastore.
 Other backups can be checked once they are restored.
 
@@ -156,6 +159,9 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 		if err := out.end(); err != nil {
 			return err
 		}
+	}
+	if err := c.printOutdated(ctx, cmd.OutOrStdout(), reader, checked); err != nil {
+		return fmt.Errorf("%s: %w", c.datastore, err)
 	}
 	if left > 0 {
 		err = fmt.Errorf("%s: %w: %d findings in %d rows of %d objects", c.datastore, errFindings, left, checked.Rows, checked.Objects)

@@ -5,12 +5,14 @@ import (
 	"net"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -28,13 +30,14 @@ type Resources struct {
 	// Options has the paths under which kube-apiserver stores objects.
 	Options *resources.RESTOptions
 	// Storages are those of the resources that are stored. They have no store.
-	Storages map[schema.GroupResource]*apistorage.Storage
-	groups   []*genericapiserver.APIGroupInfo
+	Storages   map[schema.GroupResource]*apistorage.Storage
+	versioners map[schema.GroupResource]runtime.GroupVersioner
+	groups     []*genericapiserver.APIGroupInfo
 }
 
 // New builds the storages like a server, with a decorator of storages that are made without a store.
 func New(decorator func(generic.StorageDecorator) generic.StorageDecorator) (*Resources, error) {
-	r := &Resources{Storages: map[schema.GroupResource]*apistorage.Storage{}}
+	r := &Resources{Storages: map[schema.GroupResource]*apistorage.Storage{}, versioners: map[schema.GroupResource]runtime.GroupVersioner{}}
 	collected := r.collect(decorator(apistorage.Decorator(nil, resources.Kinds)))
 	versions, err := resources.ParseRuntimeConfig(map[string]string{"api/all": "true"})
 	if err != nil {
@@ -68,14 +71,26 @@ func New(decorator func(generic.StorageDecorator) generic.StorageDecorator) (*Re
 	return r, nil
 }
 
-// collect returns a decorator that makes storages with next and records each of them.
+// collect returns a decorator that makes storages with next and records each of them, with its version.
 func (r *Resources) collect(next generic.StorageDecorator) generic.StorageDecorator {
+	next = decorate.Config(next, func(c *storagebackend.ConfigForResource) { r.versioners[c.GroupResource] = c.EncodeVersioner })
 	return decorate.Storage(next, func(resource schema.GroupResource, made storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
 		if s, ok := made.(*apistorage.Storage); ok {
 			r.Storages[resource] = s
 		}
 		return made, destroy, nil
 	})
+}
+
+// StorageVersion returns the version in which a server with the default flags stores objects of the kind, which is one of the
+// resource in any version. It returns false for a resource or kind that is not built in.
+func (r *Resources) StorageVersion(resource schema.GroupResource, kind schema.GroupVersionKind) (schema.GroupVersion, bool) {
+	versioner := r.versioners[resource]
+	if versioner == nil {
+		return schema.GroupVersion{}, false
+	}
+	stored, ok := versioner.KindForGroupVersionKinds([]schema.GroupVersionKind{kind})
+	return stored.GroupVersion(), ok
 }
 
 // Names are those by which people call a resource, and where it is stored.

@@ -27,6 +27,14 @@ type Checked struct {
 	Rows, Objects int64
 	// Unread is the number of rows whose value decrypt has left unread. All else about them was checked.
 	Unread int64
+	// Stored is how many live objects are stored in each form. It leaves out those that were not read.
+	Stored map[Stored]int64
+}
+
+// Stored is a form in which objects of a resource are stored.
+type Stored struct {
+	sqlstore.Resource
+	APIVersion, Kind string
 }
 
 // ErrUnread is what decrypt returns for a value that it has no key for.
@@ -38,7 +46,7 @@ var ErrUnread = errors.New("there is no key to read it")
 // In a sound log, the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
 // live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
-	c := checker{reader: r, decrypt: decrypt, found: found}
+	c := checker{Checked: Checked{Stored: map[Stored]int64{}}, reader: r, decrypt: decrypt, found: found}
 	at, err := Read(ctx, r)
 	switch {
 	case err != nil:
@@ -129,7 +137,8 @@ func (c *checker) follows(p, l *dialect.LogRow) {
 
 // value checks that the value is the object of the row.
 func (c *checker) value(l *dialect.LogRow) error {
-	text, err := c.decrypt(sqlstore.Resource{Group: l.Group, Name: l.Resource}, l.Key, l.Value)
+	resource := sqlstore.Resource{Group: l.Group, Name: l.Resource}
+	text, err := c.decrypt(resource, l.Key, l.Value)
 	if errors.Is(err, ErrUnread) {
 		c.Unread++
 		return nil
@@ -151,6 +160,10 @@ func (c *checker) value(l *dialect.LogRow) error {
 	switch {
 	case object.APIVersion == "" || object.Kind == "":
 		return errors.New("its value has no kind")
+	case l.ReplacedBy == 0:
+		c.Stored[Stored{resource, object.APIVersion, object.Kind}]++
+	}
+	switch {
 	case metadata.UID == "" && metadata.Name == "": // an allocation, which has a name only in its key
 		return nil
 	case metadata.Name != l.Name || metadata.Namespace != l.Namespace || metadata.UID != l.UID:
