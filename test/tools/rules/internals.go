@@ -54,7 +54,7 @@ func internals() ([]string, error) {
 		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") {
 			into = inTests
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func internals() ([]string, error) {
 	return violations, nil
 }
 
-// take adds what a file uses of Kubernetes' packages.
+// take adds what a file uses of Kubernetes' packages, also by go:linkname.
 func take(file *ast.File, into taken) {
 	packages := map[string]string{} // by their name in the file
 	for _, i := range file.Imports {
@@ -82,6 +82,16 @@ func take(file *ast.File, into taken) {
 			packages[i.Name.Name] = below
 		} else {
 			packages[path.Base(below)] = below
+		}
+	}
+	for _, group := range file.Comments {
+		for _, comment := range group.List {
+			if fields := strings.Fields(comment.Text); len(fields) == 3 && fields[0] == "//go:linkname" {
+				if linked, ok := strings.CutPrefix(fields[2], internal); ok {
+					dot := strings.LastIndex(linked, ".")
+					into.add(linked[:dot], linked[dot+1:])
+				}
+			}
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
