@@ -150,10 +150,10 @@ func TestFeatureGates(t *testing.T) {
 func TestFeatureGateFaults(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"NoSuchGate=true":        "unrecognized feature gate: NoSuchGate",
+		"NoSuchGate=true": "unrecognized feature gate: NoSuchGate",
 		"WatchCacheInitializationPostStartHook=false": "cannot set feature gate WatchCacheInitializationPostStartHook to false, feature is locked to true",
-		"WatchList":              "missing bool value for WatchList",
-		"WatchList=perhaps":      "invalid value of WatchList=perhaps",
+		"WatchList":         "missing bool value for WatchList",
+		"WatchList=perhaps": "invalid value of WatchList=perhaps",
 	} {
 		kit.RefusesToStart(t, "--feature-gates", want, "--feature-gates="+value)
 	}
