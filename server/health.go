@@ -100,6 +100,9 @@ func (s *Server) startChecks() []healthz.HealthChecker {
 	if utilfeature.DefaultFeatureGate.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		hooks = append(hooks, "peer-endpoint-reconciler-controller")
 	}
+	if coordinated() {
+		hooks = append(hooks, "start-kube-apiserver-coordinated-leader-election-controller")
+	}
 	checks := []healthz.HealthChecker{once(healthz.NamedCheck("poststarthook/storage-readiness", s.answers))}
 	for _, hook := range hooks {
 		checks = append(checks, startup.Check("poststarthook/"+hook, s.phase.started, "not finished"))

@@ -32,11 +32,15 @@ func NewOptions() *Options {
 // --default-not-ready-toleration-seconds) set variables of the process, not of these Options.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.kube.AddFlags(fs)
-	on := o.Names()
-	off := sets.New(o.kube.GenericAdmission.RecommendedPluginOrder...).Delete(on...)
+	on, all := o.Names(), slices.Clone(o.kube.GenericAdmission.RecommendedPluginOrder)
+	for i, name := range all {
+		if !slices.Contains(on, name) {
+			all[i] = "(" + name + ")"
+		}
+	}
 	for name, usage := range map[string]string{
-		"enable-admission-plugins":  "Admission plugins to turn on in addition to the default ones, in any order. Off by default are " + strings.Join(sets.List(off), ", ") + ".",
-		"disable-admission-plugins": "Admission plugins to turn off, in any order. On by default are " + strings.Join(on, ", ") + ".",
+		"enable-admission-plugins":  "Admission plugins to turn on in addition to the default ones, in any order. They always run in this order; those in parentheses are off by default: " + strings.Join(all, ", ") + ".",
+		"disable-admission-plugins": "Admission plugins to turn off, in any order.",
 		"admission-control":         "All admission plugins to run. Deprecated: use the two flags above.",
 	} {
 		fs.Lookup(name).Usage = usage

@@ -6,18 +6,13 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// defaultOn are the plugins that the documentation of kube-apiserver v1.36 lists as defaults of --enable-admission-plugins, and the
-// one that kubeadm adds, in order of execution.
-var defaultOn = []string{
-	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "PodSecurity", "Priority",
-	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
-	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest",
-	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
-	"NodeDeclaredFeatureValidator", "JobValidation", "PodResizeValidator", "MutatingAdmissionPolicy",
-	"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
-}
+// defaultOn are kube-apiserver's plugins that are on by default, and the one that kubeadm adds, in order of execution.
+var defaultOn = slices.DeleteFunc(slices.Clone(kubeoptions.AllOrderedPlugins), func(name string) bool {
+	return kubeoptions.DefaultOffAdmissionPlugins().Has(name) && name != "NodeRestriction"
+})
 
 func parse(t *testing.T, args ...string) *Options {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRefusals compares the responses to requests that aren't served with those recorded from kube-apiserver v1.36.3.
+// TestRefusals compares the responses to requests that aren't served with those recorded from kube-apiserver.
 func TestRefusals(t *testing.T) {
 	api := newAPI(t, options{})
 	const (

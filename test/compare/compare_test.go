@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sqube/sqube/test/compare/differences"
 )
 
 // enough is the minimum number of requests in the scripts.
@@ -41,17 +43,17 @@ func TestScripts(t *testing.T) {
 	if total < enough {
 		t.Errorf("the scripts have %d requests instead of at least %d", total, enough)
 	}
-	differences, err := readDifferences("differences.txt")
+	explained, err := differences.Read("differences.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range differences {
-		found := false
+	for _, d := range explained {
+		found := d.Surface()
 		for title := range titles {
-			found = found || d.form.MatchString(title)
+			found = found || d.Matches(title)
 		}
 		if !found {
-			t.Errorf("differences.txt:%d: %s does not match any request in the scripts", d.line, d.pattern)
+			t.Errorf("differences.txt:%d: %s does not match any request in the scripts", d.Line, d.Pattern)
 		}
 	}
 }
@@ -119,16 +121,16 @@ func TestExplain(t *testing.T) {
 		if err := os.WriteFile(path, []byte("a/* ["+test.fields+"] -- so\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all, err := readDifferences(path)
+		all, err := differences.Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if reason := explain(all, "a", "b", want, test.got); reason != test.reason {
 			t.Errorf("%s: the reason is %q instead of %q", test.fields, reason, test.reason)
 		}
-		for i, f := range all[0].fields {
-			if f.used != test.used[i] {
-				t.Errorf("%s: %s is used: %v", test.fields, f.name, f.used)
+		for i, f := range all[0].Fields {
+			if f.Used != test.used[i] {
+				t.Errorf("%s: %s is used: %v", test.fields, f.Name, f.Used)
 			}
 		}
 	}

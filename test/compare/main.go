@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sqube/sqube/test/compare/differences"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -52,7 +53,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	if err != nil {
 		return false, err
 	}
-	differences, err := readDifferences(filepath.Join(dir, "differences.txt"))
+	explained, err := differences.Read(filepath.Join(dir, "differences.txt"))
 	if err != nil {
 		return false, err
 	}
@@ -77,7 +78,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 	if err != nil {
 		return false, err
 	}
-	t := tally{out: out, differences: differences, verbose: verbose}
+	t := tally{out: out, differences: explained, verbose: verbose}
 	for _, s := range scripts {
 		if err := t.play(ctx, s, want, got); err != nil {
 			return false, err
@@ -89,7 +90,7 @@ func compare(ctx context.Context, out io.Writer, run, engine, against string, ve
 // tally compares responses and counts the results.
 type tally struct {
 	out                      io.Writer
-	differences              []*difference
+	differences              []*differences.Difference
 	verbose                  bool
 	same, explained, differs int
 }
@@ -142,10 +143,10 @@ func (t *tally) compare(script string, r request, wanted, given answer) {
 func (t *tally) report(all bool) bool {
 	unused := 0
 	for _, d := range t.differences {
-		for _, f := range d.fields {
-			if all && !f.used && !f.sometimes {
+		for _, f := range d.Fields {
+			if all && !d.Surface() && !f.Used && !f.Sometimes {
 				unused++
-				fmt.Fprintf(t.out, "! differences.txt:%d: %s: %s no longer differs\n", d.line, d.pattern, f.name)
+				fmt.Fprintf(t.out, "! differences.txt:%d: %s: %s no longer differs\n", d.Line, d.Pattern, f.Name)
 			}
 		}
 	}

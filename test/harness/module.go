@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -26,4 +27,14 @@ func Module(t testing.TB, module, sum string) string {
 		t.Fatalf("the sum of %s is %s", module, found.Sum)
 	}
 	return found.Dir
+}
+
+// KubernetesVersion returns the version of Kubernetes in go.mod, such as v1.37.2, which the server and kubectl report as theirs.
+func KubernetesVersion(t testing.TB) string {
+	t.Helper()
+	output, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return strings.TrimSpace(string(output))
 }

@@ -14,7 +14,7 @@ import (
 
 // policy creates a policy, kind Validating or Mutating, for ConfigMaps unless spec says otherwise, and a binding for the
 // promise's namespace, both with additional fields in YAML. They take effect after a moment. They are not deleted, since
-// kube-apiserver (v1.36) no longer notices changes of parameters of a built-in kind once a policy with such parameters has been
+// kube-apiserver no longer notices changes of parameters of a built-in kind once a policy with such parameters has been
 // deleted.
 func policy(t testing.TB, c *kit.Cluster, kind, spec, binding string) {
 	t.Helper()

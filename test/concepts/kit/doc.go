@@ -6,7 +6,7 @@
 //	go test ./test/concepts/lists -run 'TestLists//continue'    # statements by a part of their names
 //	go test ./test/concepts/lists -against KUBECONFIG           # of another server, such as kube-apiserver
 //
-// The last command checks the promises themselves: kube-apiserver v1.36 must keep them too (`go run ./test/bench hold etcd`
+// The last command checks the promises themselves: kube-apiserver must keep them too (`go run ./test/bench hold etcd`
 // starts one and prints its kubeconfig). If the documentation and kube-apiserver differ, the promise is what kube-apiserver
 // does, and a comment says so.
 package kit

@@ -95,7 +95,7 @@ func TestCBOR(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "unknown fields of built-in objects in CBOR are ignored, warned about or rejected, according to fieldValidation", Proof: func(t *testing.T, c *kit.Cluster) {
-			// Those of custom objects are dropped silently, also by kube-apiserver v1.36.
+			// Those of custom objects are dropped silently, also by kube-apiserver.
 			body := kit.EncodeAs(t, kit.CBOR, kit.With(kit.ConfigMap("a", nil), "x", "colour"))
 			create := func(validation string) kit.Answer {
 				return c.Send(t, http.MethodPost, c.Path("v1", "configmaps")+"?dryRun=All&fieldValidation="+validation,

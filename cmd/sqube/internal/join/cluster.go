@@ -25,7 +25,7 @@ type Cluster struct {
 	Server string
 	// CA is the CA of the server's certificate, in PEM.
 	CA []byte
-	// Version is the Kubernetes version, such as v1.36.3.
+	// Version is the Kubernetes version, such as v1.37.2.
 	Version string
 	// ServiceRange is the first CIDR of the cluster IPs of Services, and DNS the address of the cluster's DNS in it.
 	ServiceRange, DNS string

@@ -14,7 +14,7 @@ const (
 
 // Index is the content of the data file.
 type Index struct {
-	// Release is the Kubernetes release that the documents describe, such as "v1.36.0".
+	// Release is the Kubernetes release that the documents describe, such as "v1.37.2".
 	Release string     `json:"release"`
 	V3      []Document `json:"v3"`
 	V2      Swagger    `json:"v2"`

@@ -1,9 +1,9 @@
-// Package lists describes what clients and administrators see of an API server as a list of items, and reads the lists that
-// upstream records in its repository. It does not import a server, so that tests which run one can use it too.
-package lists
+package surface
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -28,22 +28,40 @@ func (i Item) String() string {
 	return line
 }
 
-// Parse reads a line of String.
-func Parse(line string) (Item, error) {
-	parts := strings.Split(line, " | ")
-	kind, name, found := strings.Cut(parts[0], " ")
-	if !found {
-		return Item{}, fmt.Errorf("%q is not an item", line)
+// Print writes items as sorted lines.
+func Print(out io.Writer, items []Item) {
+	lines := make([]string, 0, len(items))
+	for _, i := range items {
+		lines = append(lines, i.String())
 	}
-	i := Item{Kind: kind, Name: name, Fields: map[string]string{}}
-	for _, part := range parts[1:] {
-		field, value, found := strings.Cut(part, ": ")
+	slices.Sort(lines)
+	for _, line := range slices.Compact(lines) {
+		fmt.Fprintln(out, line)
+	}
+}
+
+// Parse reads lines of String.
+func Parse(in io.Reader) ([]Item, error) {
+	var items []Item
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		parts := strings.Split(lines.Text(), " | ")
+		kind, name, found := strings.Cut(parts[0], " ")
 		if !found {
-			return Item{}, fmt.Errorf("%q has a field without a value", line)
+			return nil, fmt.Errorf("%q is not an item", lines.Text())
 		}
-		i.Fields[field] = value
+		i := Item{Kind: kind, Name: name, Fields: map[string]string{}}
+		for _, part := range parts[1:] {
+			field, value, found := strings.Cut(part, ": ")
+			if !found {
+				return nil, fmt.Errorf("%q has a field without a value", lines.Text())
+			}
+			i.Fields[field] = value
+		}
+		items = append(items, i)
 	}
-	return i, nil
+	return items, lines.Err()
 }
 
 // Index returns items by their titles.

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	_ "unsafe" // for go:linkname
 
@@ -17,13 +16,13 @@ import (
 	"google.golang.org/grpc"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/keyutil"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
-	"github.com/sqube/sqube/test/surface/lists"
+	"github.com/sqube/sqube/test/surface"
 )
 
 // apiVersionPriorities are kube-apiserver's priorities of all group versions, which it does not export.
@@ -34,7 +33,7 @@ var apiVersionPriorities map[schema.GroupVersion]controlplane.APIServicePriority
 // served returns what a kube-apiserver with additional flags shows over HTTP. It is not started: what it shows does not depend
 // on its state, so its etcd is a server that knows no
 // method.
-func served(flags []string) ([]lists.Item, error) {
+func served(flags []string) ([]surface.Item, error) {
 	dir, err := os.MkdirTemp("", "surface")
 	if err != nil {
 		return nil, err
@@ -51,11 +50,9 @@ func served(flags []string) ([]lists.Item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building kube-apiserver: %w", err)
 	}
-	var items []lists.Item
+	var items []surface.Item
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		for _, check := range regexp.MustCompile(`(?m)^\[[+-]\](\S+) `).FindAllStringSubmatch(get(server, path+"?verbose", "text/plain"), -1) {
-			items = append(items, lists.Check(path, check[1]))
-		}
+		items = append(items, surface.Checks(path, get(server, path+"?verbose", ""))...)
 	}
 	var groups apidiscoveryv2.APIGroupDiscoveryList
 	for _, path := range []string{"/api", "/apis"} {
@@ -65,29 +62,31 @@ func served(flags []string) ([]lists.Item, error) {
 		}
 		groups.Items = append(groups.Items, some.Items...)
 	}
-	items = append(items, lists.Resources(groups.Items)...)
+	items = append(items, surface.Resources(groups.Items)...)
 	for _, group := range groups.Items {
 		for _, version := range group.Versions {
 			p, found := apiVersionPriorities[schema.GroupVersion{Group: group.Name, Version: version.Version}]
 			if found {
-				items = append(items, lists.Priority(group.Name, version.Version, p.Group, p.Version))
+				items = append(items, surface.Priority(group.Name, version.Version, p.Group, p.Version))
 			}
 		}
 	}
-	metrics, err := lists.Metrics()
+	metrics, err := surface.Metrics()
 	return slices.Concat(items, metrics), err
 }
 
 // handler returns what answers a kube-apiserver's requests, without authentication and authorization.
 func handler(dir string, flags []string) (http.Handler, error) {
 	klog.SetLogger(logr.Discard()) // it waits for etcd in vain
-	key, err := keyutil.MakeEllipticPrivateKeyPEM()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("surface", nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "key.pem")
-	if err := os.WriteFile(file, key, 0o600); err != nil {
-		return nil, err
+	certificateFile, keyFile := filepath.Join(dir, "surface.crt"), filepath.Join(dir, "surface.key")
+	for file, text := range map[string][]byte{certificateFile: certificate, keyFile: key} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return nil, err
+		}
 	}
 	o := options.NewServerRunOptions()
 	sets := o.Flags()
@@ -97,8 +96,9 @@ func handler(dir string, flags []string) (http.Handler, error) {
 	}
 	if err := all.Parse(append([]string{
 		"--cert-dir=" + dir, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + file,
-		"--service-account-signing-key-file=" + file, "--authorization-mode=Node,RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + keyFile,
+		"--service-account-signing-key-file=" + keyFile, "--authorization-mode=Node,RBAC",
+		"--proxy-client-cert-file=" + certificateFile, "--proxy-client-key-file=" + keyFile, // sqube always has one
 	}, flags...)); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,8 @@
-package lists
+package surface
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,8 +35,16 @@ func Controller(name string, on bool) Item {
 	return Item{"controller", name, map[string]string{"default": onOff(on)}}
 }
 
-// Check returns a check of /healthz, /livez or /readyz.
-func Check(path, name string) Item { return Item{Kind: "health", Name: path + "/" + name} }
+var check = regexp.MustCompile(`(?m)^\[[+-]\](\S+) `)
+
+// Checks returns the checks in the answer of /healthz, /livez or /readyz to ?verbose.
+func Checks(path, answer string) []Item {
+	var items []Item
+	for _, line := range check.FindAllStringSubmatch(answer, -1) {
+		items = append(items, Item{Kind: "health", Name: path + "/" + line[1]})
+	}
+	return items
+}
 
 // Priority returns a group version with its priorities in discovery.
 func Priority(group, version string, ofGroup, ofVersion int32) Item {
