@@ -146,6 +146,13 @@ bench: ## measure sqube, and other servers beside it: see test/bench
 record: ## record kube-apiserver's state on etcd and on kine for the tests of sqube import
 	go run ./test/import/record
 
+# The last sqube with an older minor version of Kubernetes.
+SQUBE ?=
+
+fixture: ## record the database of an older sqube, SQUBE=PATH, for the tests of upgrades
+	@test -x "$(SQUBE)" || { echo "want SQUBE=path/to/an/older/sqube"; exit 2; }
+	go run ./test/serve/record $(SQUBE)
+
 compare: ## send requests to sqube and to kube-apiserver and print every difference: see test/compare
 	go run ./test/compare $(ARGS)
 
@@ -241,4 +248,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE

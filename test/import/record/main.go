@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/everykind"
 )
 
 const testdata = "test/import/testdata"
@@ -67,17 +68,17 @@ func record(ctx context.Context, name string, flags []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, state.close()) }()
-	f, err := newFiller(config)
+	f, err := everykind.New(config)
 	if err != nil {
 		return err
 	}
 	var answers Answers
 	for _, step := range []func() error{
-		func() error { return f.create(ctx) },
-		func() error { return f.change(ctx) },
+		func() error { return f.Create(ctx) },
+		func() error { return f.Change(ctx) },
 		func() error { return addForms(ctx, state, f) },
-		func() (err error) { answers.Token, err = f.token(ctx); return err },
-		func() (err error) { answers.Lists, err = f.lists(ctx); return err },
+		func() (err error) { answers.Token, err = f.Token(ctx); return err },
+		func() (err error) { answers.Lists, err = f.Lists(ctx); return err },
 		func() error { return addUnreadable(ctx, state) },
 	} {
 		if err := step(); err != nil {

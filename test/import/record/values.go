@@ -6,12 +6,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sqube/sqube/test/harness/everykind"
 )
 
 // addForms adds values in forms that this kube-apiserver reads but does not write: JSON of a built-in resource, and two keys
 // changed at one revision.
-func addForms(ctx context.Context, s state, f *filler) error {
-	object, err := f.client.CoreV1().ConfigMaps("default").Get(ctx, "plain", metav1.GetOptions{})
+func addForms(ctx context.Context, s state, f *everykind.Filler) error {
+	object, err := f.Client.CoreV1().ConfigMaps("default").Get(ctx, "plain", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

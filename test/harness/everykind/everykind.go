@@ -1,4 +1,6 @@
-package main
+// Package everykind fills a cluster with objects of every kind, in every state that matters to whoever reads them later: another
+// version, another server, or an import.
+package everykind
 
 import (
 	"bytes"
@@ -28,17 +30,25 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-//go:embed state.yaml
-var manifests []byte
+var (
+	//go:embed objects.yaml
+	stable []byte
+	//go:embed more.yaml
+	more []byte
+)
 
-// filler creates objects and reads them.
-type filler struct {
-	client  kubernetes.Interface
+// Manager is the field manager of the objects.
+const Manager = "record"
+
+// Filler creates objects and reads them. Its methods return the errors of requests.
+type Filler struct {
+	Client  kubernetes.Interface
 	objects dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-func newFiller(config *rest.Config) (*filler, error) {
+// New returns a filler of the cluster.
+func New(config *rest.Config) (*Filler, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -47,11 +57,22 @@ func newFiller(config *rest.Config) (*filler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &filler{client, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
+	return &Filler{client, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))}, nil
 }
 
-// create creates the objects of state.yaml, each as soon as its kind is served.
-func (f *filler) create(ctx context.Context) error {
+// Create creates objects of every kind that every API server serves, each as soon as its kind is served.
+func (f *Filler) Create(ctx context.Context) error { return f.create(ctx, stable) }
+
+// MoreFlags are what a server needs for CreateMore, besides controllers.
+var MoreFlags = []string{
+	"--runtime-config=api/beta=true",
+	"--feature-gates=ClusterTrustBundle=true,StorageVersionMigrator=true,DRADeviceTaintRules=true",
+}
+
+// CreateMore creates what is left to the controllers of a server, and objects of beta APIs.
+func (f *Filler) CreateMore(ctx context.Context) error { return f.create(ctx, more) }
+
+func (f *Filler) create(ctx context.Context, manifests []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
 	for {
 		var object unstructured.Unstructured
@@ -66,7 +87,7 @@ func (f *filler) create(ctx context.Context) error {
 				f.mapper.Reset()
 				return err
 			}
-			_, err = f.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: "record"})
+			_, err = f.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: Manager})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil
 			}
@@ -91,9 +112,9 @@ func eventually(ctx context.Context, try func() error) error {
 	return err
 }
 
-// change updates, deletes and recreates objects, so that the log has older versions and deletions too.
-func (f *filler) change(ctx context.Context) error {
-	maps := f.client.CoreV1().ConfigMaps("prod")
+// Change updates, deletes and recreates objects, so that the log has older versions and deletions too.
+func (f *Filler) Change(ctx context.Context) error {
+	maps := f.Client.CoreV1().ConfigMaps("prod")
 	for i := range 3 {
 		patch := fmt.Appendf(nil, `{"data":{"round":"%d"}}`, i)
 		if _, err := maps.Patch(ctx, "changed", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -107,18 +128,18 @@ func (f *filler) change(ctx context.Context) error {
 	}
 	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "again"}, "data": map[string]any{"a": "b"}}}
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	if _, err := f.objects.Resource(configMaps).Namespace("prod").Apply(ctx, "again", again, metav1.ApplyOptions{FieldManager: "record"}); err != nil {
+	if _, err := f.objects.Resource(configMaps).Namespace("prod").Apply(ctx, "again", again, metav1.ApplyOptions{FieldManager: Manager}); err != nil {
 		return err
 	}
 	status := []byte(`{"status":{"phase":"Running","podIP":"10.244.0.5","conditions":[{"type":"Ready","status":"True"}]}}`)
-	if _, err := f.client.CoreV1().Pods("prod").Patch(ctx, "web-1", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := f.Client.CoreV1().Pods("prod").Patch(ctx, "web-1", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		return err
 	}
 	return f.changeVersion(ctx)
 }
 
 // changeVersion makes v1 the storage version of widgets, and creates a widget in it.
-func (f *filler) changeVersion(ctx context.Context) error {
+func (f *Filler) changeVersion(ctx context.Context) error {
 	definitions := f.objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
 	if _, err := definitions.Patch(ctx, "widgets.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -143,20 +164,20 @@ func (f *filler) changeVersion(ctx context.Context) error {
 	return err
 }
 
-// token returns a token of prod/robot that does not expire within the lifetime of the recordings.
-func (f *filler) token(ctx context.Context) (string, error) {
+// Token returns a token of prod/robot that does not expire within the lifetime of the recordings.
+func (f *Filler) Token(ctx context.Context) (string, error) {
 	seconds := int64(1<<32 - 1)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	made, err := f.client.CoreV1().ServiceAccounts("prod").CreateToken(ctx, "robot", request, metav1.CreateOptions{})
+	made, err := f.Client.CoreV1().ServiceAccounts("prod").CreateToken(ctx, "robot", request, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
 	return made.Status.Token, nil
 }
 
-// lists returns the responses to lists of every resource in every version.
-func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) {
-	_, all, err := f.client.Discovery().ServerGroupsAndResources()
+// Lists returns the responses to lists of every resource in every version.
+func (f *Filler) Lists(ctx context.Context) (map[string]json.RawMessage, error) {
+	_, all, err := f.Client.Discovery().ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // that of an APIService
 		return nil, err
 	}
@@ -171,7 +192,7 @@ func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) 
 			if version.GroupVersion == "v1" {
 				path = "/api/v1/" + resource.Name
 			}
-			list, err := f.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+			list, err := f.Client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
@@ -179,4 +200,25 @@ func (f *filler) lists(ctx context.Context) (map[string]json.RawMessage, error) 
 		}
 	}
 	return lists, nil
+}
+
+// Settled waits until the controllers have completed what CreateMore has created.
+func (f *Filler) Settled(ctx context.Context) error {
+	return eventually(ctx, func() error {
+		secret, err := f.Client.CoreV1().Secrets("prod").Get(ctx, "robot-token", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(secret.Data["token"]) == 0 {
+			return errors.New("the Secret of a service account has no token")
+		}
+		quota, err := f.Client.CoreV1().ResourceQuotas("prod").Get(ctx, "quota", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if quota.Status.Used == nil {
+			return errors.New("the quota is not counted")
+		}
+		return nil
+	})
 }

@@ -1,0 +1,230 @@
+package serve
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/everykind"
+)
+
+// TestOlderVersion serves what the last sqube of an older Kubernetes has written: see record.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	recordings, err := filepath.Glob("testdata/sqube-*.db.gz")
+	if err != nil || len(recordings) == 0 {
+		t.Fatalf("there is no recording: %v", err)
+	}
+	for _, recording := range recordings {
+		name := strings.TrimSuffix(recording, ".db.gz")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			harness.Engines(t, func(t *testing.T, engine harness.Engine) { servesRecording(t, engine, name) })
+		})
+	}
+}
+
+func servesRecording(t *testing.T, engine harness.Engine, name string) {
+	file := filepath.Join(t.TempDir(), "recorded.db")
+	must(t, os.WriteFile(file, unpacked(t, name+".db.gz"), 0o600))
+	if engine.Name == "sqlite" {
+		engine.Datastore = "sqlite://" + file
+		keepsHistory(t, engine.Datastore)
+	} else {
+		succeeds(t, []string{"restore", file, "--datastore", engine.Datastore})
+	}
+	key, err := os.ReadFile("testdata/older.key")
+	must(t, err)
+	keys := filepath.Join(t.TempDir(), "key")
+	must(t, os.WriteFile(keys, key, 0o600))
+	s := serve(t, append([]string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys, "--retention", "200000h"}, everykind.MoreFlags...))
+	c := client(t, s.kubeconfig())
+
+	var lists map[string]json.RawMessage
+	must(t, json.Unmarshal(unpacked(t, name+".lists.json.gz"), &lists))
+	for _, definition := range []string{"widgets", "gadgets"} {
+		eventually(t, definition+" are served", func() error { return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error() })
+	}
+	kinds := map[string]bool{}
+	for path, list := range lists {
+		sameAsRecorded(t, c, path, list, kinds)
+	}
+	if len(kinds) < 60 {
+		t.Errorf("there are objects of %d kinds: %v", len(kinds), kinds)
+	}
+	watchesRecording(t, engine, c, lists["/api/v1/configmaps"])
+	for path, list := range lists {
+		for _, object := range recordedObjects(t, list) {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"upgraded":%q}}}`, path)
+			err := raw(c).Patch(types.MergePatchType).AbsPath(objectPath(path, object)).Body(patch).Do(t.Context()).Error()
+			if err != nil && !unserved(err, path) {
+				t.Errorf("changing %s %s: %v", path, object.GetName(), err)
+			}
+		}
+	}
+	// What this version has written is of use to the older one.
+	if text := succeeds(t, []string{"check", "--for", strings.Replace(filepath.Base(name), "sqube-", "v", 1), "--datastore", engine.Datastore}); !strings.Contains(text, ": it can serve this database") {
+		t.Error(text)
+	}
+	if text := succeeds(t, []string{"check", "--datastore", engine.Datastore, "--pki-encryption-key-file", keys}); !strings.HasSuffix(text, ", nothing wrong\n") {
+		t.Error(text)
+	}
+}
+
+func unpacked(t *testing.T, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	must(t, err)
+	data, err := io.ReadAll(r)
+	must(t, err)
+	return data
+}
+
+func raw(c kubernetes.Interface) rest.Interface { return c.Discovery().RESTClient() }
+
+// keepsHistory prints who has changed and deleted objects.
+func keepsHistory(t *testing.T, datastore string) {
+	t.Helper()
+	for object, want := range map[string]string{
+		"configmaps changed": `(?s)create .*update .*update .*update `,
+		"cm gone":            `(?s)create .*delete `,
+		"widgets older":      `create `,
+	} {
+		text := succeeds(t, append(append([]string{"history"}, strings.Fields(object)...), "-n", "prod", "--datastore", datastore))
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("the history of %s:\n%s", object, text)
+		}
+	}
+}
+
+// recordedObjects returns the objects of a list that the recording has created. All others belong to servers.
+func recordedObjects(t *testing.T, list []byte) (found []*unstructured.Unstructured) {
+	t.Helper()
+	var parsed struct{ Items []map[string]any }
+	must(t, json.Unmarshal(list, &parsed))
+	for _, item := range parsed.Items {
+		object := &unstructured.Unstructured{Object: item}
+		for _, entry := range object.GetManagedFields() {
+			if entry.Manager == everykind.Manager {
+				found = append(found, object)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// sameAsRecorded lists again, and notes what kinds there are.
+func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []byte, kinds map[string]bool) {
+	t.Helper()
+	want := recordedObjects(t, list)
+	answer, err := raw(c).Get().AbsPath(path).DoRaw(t.Context())
+	if unserved(err, path) {
+		return
+	}
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+		return
+	}
+	if len(want) > 0 {
+		kinds[path[strings.LastIndex(path, "/")+1:]] = true
+	}
+	got := recordedObjects(t, answer)
+	if len(got) != len(want) {
+		t.Fatalf("%s: there are %d objects of %d", path, len(got), len(want))
+	}
+	for i := range want {
+		if strings.HasSuffix(path, "/storageversionmigrations") { // the migration goes on
+			delete(want[i].Object, "status")
+			want[i].SetResourceVersion("")
+			want[i].SetManagedFields(nil)
+		}
+		if diff := cmp.Diff(want[i].Object, common(want[i].Object, got[i].Object)); diff != "" {
+			t.Errorf("%s: then (-) and now (+) differ:\n%s", path, diff)
+		}
+	}
+}
+
+// common returns what is in got and has a place in want: a newer version has more fields with defaults.
+func common(want, got any) any {
+	switch got := got.(type) {
+	case map[string]any:
+		fields, ok := want.(map[string]any)
+		if !ok {
+			return got
+		}
+		part := map[string]any{}
+		for name, value := range got {
+			if field, known := fields[name]; known {
+				part[name] = common(field, value)
+			}
+		}
+		return part
+	case []any:
+		items, ok := want.([]any)
+		if !ok || len(items) != len(got) {
+			return got
+		}
+		part := make([]any, len(got))
+		for i := range got {
+			part[i] = common(items[i], got[i])
+		}
+		return part
+	}
+	return got
+}
+
+// unserved reports whether an error means that a version is no longer served, which happens to betas.
+func unserved(err error, path string) bool {
+	return apierrors.IsNotFound(err) && regexp.MustCompile(`^/apis/[^/]+/v\d+beta\d+/`).MatchString(path)
+}
+
+func objectPath(list string, object *unstructured.Unstructured) string {
+	folder, resource := filepath.Split(list)
+	if object.GetNamespace() != "" {
+		folder += "namespaces/" + object.GetNamespace() + "/"
+	}
+	return folder + resource + "/" + object.GetName()
+}
+
+// watchesRecording continues a watch of the older server's. A restored database has new revisions.
+func watchesRecording(t *testing.T, engine harness.Engine, c kubernetes.Interface, list []byte) {
+	t.Helper()
+	var last struct{ Metadata metav1.ListMeta }
+	must(t, json.Unmarshal(list, &last))
+	w, err := c.CoreV1().ConfigMaps("prod").Watch(t.Context(), metav1.ListOptions{ResourceVersion: last.Metadata.ResourceVersion})
+	if engine.Name == "postgres" && apierrors.IsResourceExpired(err) {
+		return
+	}
+	must(t, err)
+	defer w.Stop()
+	_, err = c.CoreV1().ConfigMaps("prod").Patch(t.Context(), "changed", types.MergePatchType, []byte(`{"data":{"round":"upgraded"}}`), metav1.PatchOptions{})
+	must(t, err)
+	event := <-w.ResultChan()
+	if engine.Name == "postgres" && event.Type == watch.Error && apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
+		return
+	}
+	object, ok := event.Object.(metav1.Object)
+	if event.Type != watch.Modified || !ok || object.GetName() != "changed" {
+		t.Errorf("the first event is %s of %v", event.Type, event.Object)
+	}
+}
