@@ -114,6 +114,16 @@ robustness: build patroni ## make servers and databases fail at random for DURAT
 	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 -patroni \
 		-duration $(ROUND) $(if $(SEED),-seed $(SEED),-seed 0 -for $(DURATION))
 
+# The last sqube with the previous minor version of Kubernetes, and how long it serves beside this one.
+OLD ?=
+FOR ?= 1h
+
+skew: build bin/withpostgres ## let an older sqube, OLD=PATH, and this one share a database with faults for FOR (1h): see test/replicas, test/robustness
+	@test -x "$(OLD)" || { echo "want OLD=path/to/an/older/sqube"; exit 2; }
+	SQUBE_BIN=$(CURDIR)/bin/sqube bin/withpostgres $(TEST) ./test/replicas -run TestSkew -count 1 -old $(abspath $(OLD))
+	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/robustness -run TestRobustness -count 1 -v -timeout 0 -old $(abspath $(OLD)) \
+		-duration $(ROUND) $(if $(SEED),-seed $(SEED),-seed 0 -for $(FOR))
+
 scenarios: build kubectl upstream bin/withpostgres ## play what people do with a cluster and print a table: see test/scenarios
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
 		go test ./test/scenarios -run TestScenarios -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
@@ -248,4 +258,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE

@@ -84,6 +84,9 @@ func startCluster(t *testing.T, c configuration, recorder *history.Recorder) *cl
 			// A clock that is ahead must compact the log in that time.
 			Args: []string{"--compact-interval", "200ms"},
 		}
+		if c.skew && i == 0 {
+			options.Binary = *oldFlag
+		}
 		if c.postgres {
 			dsn := harness.ParseDSN(t, cl.datastore)
 			s.network = faults.NewProxy(t, dsn.Host)

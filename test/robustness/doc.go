@@ -17,5 +17,6 @@
 // The configurations are sqlite, one server on SQLite, and postgres-1 and postgres-3, one or three servers on a Postgres of
 // their own. -patroni adds patroni-haproxy and patroni-hosts, two servers on three nodes under Patroni, which they reach
 // through HAProxy or by the addresses of all nodes. There, one after the other, the primary moves, is killed or cut off, or its
-// standby is killed, and the test prints for how long no write was acknowledged.
+// standby is killed, and the test prints for how long no write was acknowledged. -old runs only postgres-skew: three servers on
+// Postgres, of which one has the older sqube that -old names (make skew).
 package robustness

@@ -17,6 +17,8 @@ type configuration struct {
 	servers  int
 	// patroni means that Postgres is three nodes under Patroni, haproxy that the servers reach it through HAProxy.
 	patroni, haproxy bool
+	// skew means that the first server is the older sqube that -old names.
+	skew bool
 }
 
 var configurations = []configuration{
@@ -24,6 +26,9 @@ var configurations = []configuration{
 	{name: "postgres-1", postgres: true, servers: 1},
 	{name: "postgres-3", postgres: true, servers: 3},
 }
+
+// skewConfigurations are those of -old.
+var skewConfigurations = []configuration{{name: "postgres-skew", postgres: true, servers: 3, skew: true}}
 
 // patroniConfigurations need Patroni, etcd and HAProxy, and a minute for each fault.
 var patroniConfigurations = []configuration{

@@ -22,6 +22,7 @@ var (
 	durationFlag = flag.Duration("duration", 8*time.Second, "how long faults occur in each configuration")
 	forFlag      = flag.Duration("for", 0, "run more rounds, each with a new seed, until this time is over")
 	patroniFlag  = flag.Bool("patroni", false, "run the configurations with Patroni too")
+	oldFlag      = flag.String("old", "", "run the first of three servers with this older sqube, and no other configuration")
 	keepFlag     = flag.Bool("keep", false, "keep the history and the logs even if the test passes")
 	historyFlag  = flag.String("history", "", "the directory of a kept history, for TestHistory to check")
 )
@@ -35,6 +36,9 @@ func TestRobustness(t *testing.T) {
 	played := configurations
 	if *patroniFlag {
 		played = append(slices.Clone(configurations), patroniConfigurations...)
+	}
+	if *oldFlag != "" {
+		played = skewConfigurations
 	}
 	paused := map[string]pauses{}
 	for _, c := range played {

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -59,7 +58,9 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	var lists map[string]json.RawMessage
 	must(t, json.Unmarshal(unpacked(t, name+".lists.json.gz"), &lists))
 	for _, definition := range []string{"widgets", "gadgets"} {
-		eventually(t, definition+" are served", func() error { return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error() })
+		eventually(t, definition+" are served", func() error {
+			return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error()
+		})
 	}
 	kinds := map[string]bool{}
 	for path, list := range lists {
@@ -70,10 +71,12 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	}
 	watchesRecording(t, engine, c, lists["/api/v1/configmaps"])
 	for path, list := range lists {
-		for _, object := range recordedObjects(t, list) {
+		objects, err := everykind.Objects(list)
+		must(t, err)
+		for _, object := range objects {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"upgraded":%q}}}`, path)
-			err := raw(c).Patch(types.MergePatchType).AbsPath(objectPath(path, object)).Body(patch).Do(t.Context()).Error()
-			if err != nil && !unserved(err, path) {
+			err := raw(c).Patch(types.MergePatchType).AbsPath(everykind.Path(path, object)).Body(patch).Do(t.Context()).Error()
+			if err != nil && !everykind.Unserved(err, path) {
 				t.Errorf("changing %s %s: %v", path, object.GetName(), err)
 			}
 		}
@@ -116,29 +119,13 @@ func keepsHistory(t *testing.T, datastore string) {
 	}
 }
 
-// recordedObjects returns the objects of a list that the recording has created. All others belong to servers.
-func recordedObjects(t *testing.T, list []byte) (found []*unstructured.Unstructured) {
-	t.Helper()
-	var parsed struct{ Items []map[string]any }
-	must(t, json.Unmarshal(list, &parsed))
-	for _, item := range parsed.Items {
-		object := &unstructured.Unstructured{Object: item}
-		for _, entry := range object.GetManagedFields() {
-			if entry.Manager == everykind.Manager {
-				found = append(found, object)
-				break
-			}
-		}
-	}
-	return found
-}
-
 // sameAsRecorded lists again, and notes what kinds there are.
 func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []byte, kinds map[string]bool) {
 	t.Helper()
-	want := recordedObjects(t, list)
+	want, err := everykind.Objects(list)
+	must(t, err)
 	answer, err := raw(c).Get().AbsPath(path).DoRaw(t.Context())
-	if unserved(err, path) {
+	if everykind.Unserved(err, path) {
 		return
 	}
 	if err != nil {
@@ -148,7 +135,8 @@ func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []by
 	if len(want) > 0 {
 		kinds[path[strings.LastIndex(path, "/")+1:]] = true
 	}
-	got := recordedObjects(t, answer)
+	got, err := everykind.Objects(answer)
+	must(t, err)
 	if len(got) != len(want) {
 		t.Fatalf("%s: there are %d objects of %d", path, len(got), len(want))
 	}
@@ -158,52 +146,10 @@ func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []by
 			want[i].SetResourceVersion("")
 			want[i].SetManagedFields(nil)
 		}
-		if diff := cmp.Diff(want[i].Object, common(want[i].Object, got[i].Object)); diff != "" {
+		if diff := cmp.Diff(want[i].Object, everykind.Common(want[i].Object, got[i].Object)); diff != "" {
 			t.Errorf("%s: then (-) and now (+) differ:\n%s", path, diff)
 		}
 	}
-}
-
-// common returns what is in got and has a place in want: a newer version has more fields with defaults.
-func common(want, got any) any {
-	switch got := got.(type) {
-	case map[string]any:
-		fields, ok := want.(map[string]any)
-		if !ok {
-			return got
-		}
-		part := map[string]any{}
-		for name, value := range got {
-			if field, known := fields[name]; known {
-				part[name] = common(field, value)
-			}
-		}
-		return part
-	case []any:
-		items, ok := want.([]any)
-		if !ok || len(items) != len(got) {
-			return got
-		}
-		part := make([]any, len(got))
-		for i := range got {
-			part[i] = common(items[i], got[i])
-		}
-		return part
-	}
-	return got
-}
-
-// unserved reports whether an error means that a version is no longer served, which happens to betas.
-func unserved(err error, path string) bool {
-	return apierrors.IsNotFound(err) && regexp.MustCompile(`^/apis/[^/]+/v\d+beta\d+/`).MatchString(path)
-}
-
-func objectPath(list string, object *unstructured.Unstructured) string {
-	folder, resource := filepath.Split(list)
-	if object.GetNamespace() != "" {
-		folder += "namespaces/" + object.GetNamespace() + "/"
-	}
-	return folder + resource + "/" + object.GetName()
 }
 
 // watchesRecording continues a watch of the older server's. A restored database has new revisions.

@@ -45,6 +45,8 @@ type Options struct {
 	Args []string
 	// Env are additional environment variables, as "NAME=value".
 	Env []string
+	// Binary is the sqube to run; by default the one to test.
+	Binary string
 	// Prepare changes the command before each start: see test/faults.
 	Prepare func(*exec.Cmd)
 }
@@ -91,10 +93,13 @@ func Launch(t testing.TB, o Options) *Server {
 			t.Fatal(err)
 		}
 	}
+	if o.Binary == "" {
+		o.Binary = Binary(t)
+	}
 	s := &Server{
 		URL:        "https://" + net.JoinHostPort(o.Address, strconv.Itoa(o.Port)),
 		Kubeconfig: filepath.Join(o.DataDir, "admin.kubeconfig"),
-		binary:     Binary(t),
+		binary:     o.Binary,
 		args: append([]string{"serve",
 			"--data-dir", o.DataDir,
 			"--datastore", o.Datastore,
