@@ -331,7 +331,7 @@ func (o *Options) checkServiceRange() error {
 	}
 	for _, cidr := range []net.IPNet{o.serviceRange, o.secondRange} {
 		if ones, bits := cidr.Mask.Size(); resources.AddressBitmaps() && bits-ones > maxBitmapBits {
-			return fmt.Errorf("--service-cluster-ip-range %s must be /%d or smaller unless --feature-gates=DisableAllocatorDualWrite=true, which is not the default of --emulated-version=1.33", &cidr, bits-maxBitmapBits)
+			return fmt.Errorf("--service-cluster-ip-range %s must be /%d or smaller unless --feature-gates=DisableAllocatorDualWrite=true, the default", &cidr, bits-maxBitmapBits)
 		}
 	}
 	address := o.advertised()

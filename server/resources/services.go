@@ -17,7 +17,7 @@ import (
 )
 
 // serviceAllocators allocate the addresses and ports of Services. Addresses are IPAddress objects (KEP-1880), node ports are a stored
-// bitmap. As Kubernetes 1.33, addresses can be in stored bitmaps too, or only there.
+// bitmap. As in Kubernetes 1.34, addresses can be in stored bitmaps too.
 type serviceAllocators struct {
 	primary   ipallocator.Interface
 	byFamily  map[api.IPFamily]ipallocator.Interface

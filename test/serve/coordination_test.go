@@ -18,7 +18,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 		"--coordinated-leadership-lease-duration=7s", "--coordinated-leadership-renew-deadline=5s", "--coordinated-leadership-retry-period=1s",
 	})
 	c := client(t, s.kubeconfig())
-	for name, version := range map[string]string{"newer": "1.36.0", "older": "1.35.0"} {
+	for name, version := range map[string]string{"newer": "1.37.0", "older": "1.36.0"} {
 		candidate, _, err := leaderelection.NewCandidate(c, "kube-system", name, "component", version, version, coordinationv1.OldestEmulationVersion)
 		must(t, err)
 		go candidate.Run(t.Context())

@@ -213,18 +213,17 @@ func (g *gateTrial) use(s *server, metrics *string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// TestAddressesOfServices allocates addresses of Services on one database as objects and in bitmaps, as Kubernetes 1.33 can.
+// TestAddressesOfServices allocates addresses of Services on one database as objects, and as Kubernetes 1.34 can also in bitmaps.
 func TestAddressesOfServices(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		dataDir, taken := filepath.Join(t.TempDir(), "data"), map[string]string{}
 		for i, gates := range []string{
-			"", "--feature-gates=MultiCIDRServiceAllocator=true,DisableAllocatorDualWrite=false", "--feature-gates=MultiCIDRServiceAllocator=false", "",
-			"--feature-gates=DisableAllocatorDualWrite=true", "--feature-gates=DisableAllocatorDualWrite=false",
+			"", "--feature-gates=DisableAllocatorDualWrite=false", "", "--feature-gates=DisableAllocatorDualWrite=true", "--feature-gates=DisableAllocatorDualWrite=false",
 		} {
 			args := []string{"--datastore", engine.Datastore, "--service-cluster-ip-range=10.0.0.0/27,fd00::/112"}
 			if gates != "" {
-				args = append(args, "--emulated-version=1.33", gates)
+				args = append(args, "--emulated-version=1.34", gates)
 			}
 			s := serveAt(t, dataDir, freePort(t), args)
 			services := client(t, s.kubeconfig()).CoreV1().Services("default")
@@ -254,15 +253,15 @@ func TestAddressesOfServices(t *testing.T) {
 			s.terminate(t)
 		}
 	})
-	refuses(t, "--service-cluster-ip-range fd00::/64 must be /108 or smaller unless --feature-gates=DisableAllocatorDualWrite=true",
-		serveArgs(t, t.TempDir(), "--emulated-version=1.33", "--service-cluster-ip-range=fd00::/64", "--advertise-address=fd01::1"))
+	refusesAfterWarnings(t, "--service-cluster-ip-range fd00::/64 must be /108 or smaller unless --feature-gates=DisableAllocatorDualWrite=true",
+		serveArgs(t, t.TempDir(), "--emulated-version=1.34", "--feature-gates=DisableAllocatorDualWrite=false", "--service-cluster-ip-range=fd00::/64", "--advertise-address=fd01::1"))
 }
 
 // TestAPIsThatTheServerNeeds turns off APIs that the server reads.
 func TestAPIsThatTheServerNeeds(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")
-	refuses(t, "the server needs ResourceSlice of resource.k8s.io/v1, which it does not serve: add --runtime-config=resource.k8s.io/v1=true",
-		serveArgs(t, dataDir, "--emulated-version=1.33", "--feature-gates=DynamicResourceAllocation=true"))
+	refusesAfterWarnings(t, "MutatingAdmissionPolicyBinding of admissionregistration.k8s.io/v1, which it does not serve: add --runtime-config=admissionregistration.k8s.io/v1=true",
+		serveArgs(t, dataDir, "--emulated-version=1.35", "--feature-gates=MutatingAdmissionPolicy=true"))
 	refuses(t, "ServiceCIDR of networking.k8s.io/v1", serveArgs(t, dataDir, "--runtime-config=networking.k8s.io/v1=false"))
 }

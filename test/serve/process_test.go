@@ -240,6 +240,16 @@ func refuses(t *testing.T, want string, args []string, options ...option) {
 	}
 }
 
+// refusesAfterWarnings is refuses for flags that are also logged.
+func refusesAfterWarnings(t *testing.T, want string, args []string) {
+	t.Helper()
+	stdout, stderr, code := run(t, args)
+	lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n")
+	if err := oneLine(lines[len(lines)-1]+"\n", want); code != 1 || stdout != "" || err != nil {
+		t.Errorf("sqube %s\nended with code %d and wrote\n%s%s%v", strings.Join(args, " "), code, stdout, stderr, err)
+	}
+}
+
 func oneLine(text, want string) error {
 	line, found := strings.CutSuffix(text, "\n")
 	switch {

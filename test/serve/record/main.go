@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// record has the sqube fill a database, and keeps a copy of that and of the lists.
+// record has the sqube fill a database, and keeps a copy of that and of the lists, and what a server without flags offers.
 func record(ctx context.Context, sqube string) (err error) {
 	dir, err := os.MkdirTemp("", "record-")
 	if err != nil {
@@ -56,19 +56,12 @@ func record(ctx context.Context, sqube string) (err error) {
 	if err := os.WriteFile(key, text, 0o600); err != nil {
 		return err
 	}
-	port, err := harness.FreePort()
-	if err != nil {
+	var name string
+	var lists map[string]json.RawMessage
+	err = serve(ctx, sqube, dir, append([]string{"--pki-encryption-key-file", key}, everykind.MoreFlags...), func(f *everykind.Filler) (err error) {
+		name, lists, err = fill(ctx, f)
 		return err
-	}
-	server := exec.CommandContext(ctx, sqube, append([]string{"serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
-		"--pki-encryption-key-file", key}, everykind.MoreFlags...)...)
-	server.Stderr = os.Stderr
-	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
-	if err := server.Start(); err != nil {
-		return err
-	}
-	name, lists, err := fill(ctx, filepath.Join(dir, "admin.kubeconfig"))
-	err = errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
+	})
 	if err != nil {
 		return err
 	}
@@ -80,17 +73,35 @@ func record(ctx context.Context, sqube string) (err error) {
 	if err != nil {
 		return err
 	}
-	answers, err := json.Marshal(lists)
+	var offer everykind.Offer
+	err = serve(ctx, sqube, filepath.Join(dir, "plain"), nil, func(f *everykind.Filler) (err error) {
+		offer, err = f.Offer(ctx)
+		return err
+	})
+	base := filepath.Join(testdata, name)
+	return errors.Join(err, compress(base+".db.gz", database), compressJSON(base+".lists.json.gz", lists), compressJSON(base+".offer.json.gz", offer))
+}
+
+// serve runs a server until use returns.
+func serve(ctx context.Context, sqube, dir string, flags []string, use func(*everykind.Filler) error) error {
+	port, err := harness.FreePort()
 	if err != nil {
 		return err
 	}
-	base := filepath.Join(testdata, name)
-	return errors.Join(compress(base+".db.gz", database), compress(base+".lists.json.gz", answers))
+	server := exec.CommandContext(ctx, sqube, append([]string{"serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port)}, flags...)...)
+	server.Stderr = os.Stderr
+	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
+	if err := server.Start(); err != nil {
+		return err
+	}
+	f, err := ready(ctx, filepath.Join(dir, "admin.kubeconfig"))
+	if err == nil {
+		err = use(f)
+	}
+	return errors.Join(err, server.Process.Signal(syscall.SIGTERM), server.Wait())
 }
 
-// fill fills the server and returns its name, such as sqube-1.36, and its lists.
-func fill(ctx context.Context, kubeconfig string) (name string, lists map[string]json.RawMessage, err error) {
-	var f *everykind.Filler
+func ready(ctx context.Context, kubeconfig string) (f *everykind.Filler, err error) {
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
@@ -104,8 +115,13 @@ func fill(ctx context.Context, kubeconfig string) (name string, lists map[string
 		return err == nil && string(ready) == "ok", nil
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("the server is not ready: %w", err)
+		err = fmt.Errorf("the server is not ready: %w", err)
 	}
+	return f, err
+}
+
+// fill fills the server and returns its name, such as sqube-1.36, and its lists.
+func fill(ctx context.Context, f *everykind.Filler) (name string, lists map[string]json.RawMessage, err error) {
 	version, err := f.Client.Discovery().ServerVersion()
 	if err != nil {
 		return "", nil, err
@@ -117,6 +133,14 @@ func fill(ctx context.Context, kubeconfig string) (name string, lists map[string
 	}
 	lists, err = f.Lists(ctx)
 	return fmt.Sprintf("sqube-%s.%s", version.Major, strings.TrimSuffix(version.Minor, "+")), lists, err
+}
+
+func compressJSON(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return compress(path, data)
 }
 
 func compress(path string, data []byte) (err error) {
