@@ -57,6 +57,9 @@ func TestClientsInCBOR(t *testing.T) {
 		}
 		for _, client := range []discovery.DiscoveryInterface{client, client.WithLegacy()} {
 			groups, lists, err := client.ServerGroupsAndResources()
+			if discovery.IsGroupDiscoveryFailedError(err) {
+				err = nil // of a group that another test deletes meanwhile: what is looked for is in the lists
+			}
 			for version := range map[string]bool{groupVersion: true, "apps/v1": true, "v1": true} {
 				found(version, slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == version }), err)
 			}
