@@ -16,7 +16,6 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
-	"k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
@@ -355,8 +354,8 @@ func (o *Options) checkAdvertised() error {
 	if address == nil || o.EndpointReconciler == noEndpoint {
 		return nil
 	}
-	if errs := validation.ValidateEndpointIP(address.String(), nil); len(errs) > 0 {
-		return fmt.Errorf("the server's address %s can't be in the endpoints of the Service kubernetes, %s: --advertise-address sets another address, --endpoint-reconciler-type=none adds none", address, errs[0].Detail)
+	if reconcilers.NewLeaseEndpointReconciler(reconcilers.EndpointsAdapter{}, nil).ValidateIP(address) != nil {
+		return fmt.Errorf("the server's address %s can't be in the endpoints of the Service kubernetes, since it is unspecified, or only valid on this machine or its link: --advertise-address sets another address, --endpoint-reconciler-type=none adds none", address)
 	}
 	return nil
 }

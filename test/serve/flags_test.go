@@ -95,7 +95,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--service-cluster-ip-range=10.0.0.0/30", "--service-cluster-ip-range 10.0.0.0/30 must hold at least 8 addresses " + help},
 		{"--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16", "must not have two ranges of one IP family " + help},
 		{"--service-cluster-ip-range=fd00::/108 --advertise-address=192.0.2.77", "must begin with a range of the same IP family as the server's address 192.0.2.77; --advertise-address sets another address " + help},
-		{"--advertise-address=127.0.0.1", "the server's address 127.0.0.1 can't be in the endpoints of the Service kubernetes, may not be in the loopback range …--endpoint-reconciler-type=none adds none " + help},
+		{"--advertise-address=127.0.0.1", "the server's address 127.0.0.1 can't be in the endpoints of the Service kubernetes, since it is …--endpoint-reconciler-type=none adds none " + help},
 		{"--service-node-port-range=many", `invalid argument "many" for "--service-node-port-range" flag`},
 		{"--event-ttl=-1s", "--event-ttl must be"},
 		{"--request-timeout=0", "--request-timeout must be more than 0 " + help},
