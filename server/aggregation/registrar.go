@@ -3,17 +3,22 @@ package aggregation
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	apiservices "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
@@ -29,9 +34,12 @@ type controller interface {
 // registrar creates, updates and deletes the APIServices of the group versions that this server serves itself. It ignores those
 // that users created, or whose label kube-aggregator.kubernetes.io/automanaged they changed.
 type registrar struct {
+	client   apiservices.APIServicesGetter
 	lister   listers.APIServiceLister
 	builtIn  []*apiregistrationv1.APIService
-	register controller // reconciles APIServices; deletes those of versions that are gone
+	mu       sync.Mutex
+	pending  []*apiregistrationv1.APIService // those of builtIn that have not been available yet; guarded by mu
+	register controller                      // reconciles APIServices; deletes those of versions that are gone
 	custom   interface {
 		controller // registers the APIServices that the versions of definitions need
 		WaitForInitialSync()
@@ -41,6 +49,7 @@ type registrar struct {
 func newRegistrar(client clientset.Interface, services informers.APIServiceInformer, builtIn []schema.GroupVersion, definitions crdinformers.CustomResourceDefinitionInformer) *registrar {
 	register := autoregister.NewAutoRegisterController(services, client.ApiregistrationV1())
 	r := &registrar{
+		client:   client.ApiregistrationV1(),
 		lister:   services.Lister(),
 		register: register,
 		custom:   crdregistration.NewCRDRegistrationController(definitions, register),
@@ -51,6 +60,7 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 			r.builtIn = append(r.builtIn, service)
 		}
 	}
+	r.pending = slices.Clone(r.builtIn)
 	return r
 }
 
@@ -78,6 +88,7 @@ func (r *registrar) run(ctx context.Context) {
 	running.Go(func() { r.custom.Run(workers, ctx.Done()) })
 	running.Go(func() {
 		if r.definitionsKnown(ctx) {
+			running.Go(func() { r.complete(ctx) })
 			r.register.Run(workers, ctx.Done())
 		}
 	})
@@ -95,14 +106,45 @@ func (r *registrar) definitionsKnown(ctx context.Context) bool {
 	return wait(ctx, known)
 }
 
-// registered returns an error that names the built-in APIServices that are missing or not available, nil if there are none.
+// completeInterval is how often complete looks for missing APIServices.
+const completeInterval = time.Second
+
+// complete creates missing built-in APIServices until all have been available. When an older server starts, it deletes those of versions
+// that it does not have, and upstream's controller creates each only once: this server would never be ready.
+func (r *registrar) complete(ctx context.Context) {
+	_ = apiwait.PollUntilContextCancel(ctx, completeInterval, false, func(ctx context.Context) (bool, error) {
+		missing := r.unregistered()
+		for _, wanted := range missing {
+			if _, err := r.lister.Get(wanted.Name); !apierrors.IsNotFound(err) {
+				continue
+			}
+			service := wanted.DeepCopy()
+			service.Labels = map[string]string{autoregister.AutoRegisterManagedLabel: "onstart"}
+			if _, err := r.client.APIServices().Create(ctx, service, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				slog.Warn("an APIService of a built-in API could not be created; retrying", "name", service.Name, "error", err)
+			}
+		}
+		return len(missing) == 0, nil
+	}) // the error is that of ctx
+}
+
+// unregistered returns the built-in APIServices that have not been available yet.
+func (r *registrar) unregistered() []*apiregistrationv1.APIService {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending = slices.DeleteFunc(r.pending, func(wanted *apiregistrationv1.APIService) bool {
+		service, err := r.lister.Get(wanted.Name)
+		return err == nil && helper.IsAPIServiceConditionTrue(service, apiregistrationv1.Available)
+	})
+	return slices.Clone(r.pending)
+}
+
+// registered returns an error that names the built-in APIServices that have not been available yet, nil if there are none. Those that
+// are deleted later need not come back, as with kube-apiserver.
 func (r *registrar) registered() error {
 	var missing []string
-	for _, wanted := range r.builtIn {
-		service, err := r.lister.Get(wanted.Name)
-		if err != nil || !helper.IsAPIServiceConditionTrue(service, apiregistrationv1.Available) {
-			missing = append(missing, wanted.Name)
-		}
+	for _, service := range r.unregistered() {
+		missing = append(missing, service.Name)
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
