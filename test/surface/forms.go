@@ -73,10 +73,7 @@ func rights(namespace string, role metav1.ObjectMeta, fields map[string]string, 
 	fields = described(fields, role)
 	verbs := map[string][]string{}
 	for _, rule := range rules {
-		var what []string
-		for _, url := range rule.NonResourceURLs {
-			what = append(what, url)
-		}
+		what := slices.Clone(rule.NonResourceURLs)
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				resource = strings.TrimPrefix(group+"/"+resource, "/")
