@@ -32,7 +32,7 @@ var others = []string{
 	"sum by (code) (rest_client_requests_total)", "sum by (verb, le) (rest_client_request_duration_seconds_bucket)",
 	"sum by (name, le) (workqueue_queue_duration_seconds_bucket)", "sum by (name) (workqueue_adds_total + workqueue_depth)",
 	"process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines",
-	"apiserver_storage_size_bytes", "sum by (resource) (apiserver_storage_objects)",
+	"apiserver_storage_size_bytes",
 	"sum by (group, resource) (apiserver_resource_objects + apiserver_resource_size_estimate_bytes + apiserver_storage_events_received_total)",
 	"sum by (operation, group, resource) (etcd_requests_total)", "sum by (operation, group, resource, le) (etcd_request_duration_seconds_bucket)",
 	"sum by (request_kind) (apiserver_current_inflight_requests + apiserver_current_inqueue_requests)",
