@@ -75,7 +75,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 				s.authentication.Audiences, s.authentication.RequestHeader)
 		},
 		s.connections.Authenticated,
-		beginWatch,
+		watchtask.Whole,
 		func(h http.Handler) http.Handler {
 			if !s.outbound.traced {
 				return h

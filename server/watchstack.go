@@ -10,31 +10,18 @@ import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/sqube/sqube/server/stack"
-	"github.com/sqube/sqube/server/watchtask"
 )
 
 // A watch lives for minutes, and would keep the frames of all filters and handlers on its stack. So most of them run in other goroutines:
 //
-//   - Those between awaitWatch and beginWatch return before the watch begins. What they do at its end, they leave to watchtask.AtEnd.
+//   - Those between awaitWatch and watchtask.Whole return before the watch begins. What they do at its end, they leave to watchtask.AtEnd.
 //   - Those between awaitServing and beginServing return once the watch has sent its initial state. The handlers that follow beginServing
 //     return at once, and leave the rest to the request's routine.Task.
 
-// awaitWatch calls next in another goroutine if the request may be a watch, and then serves the watch that beginWatch left to it.
+// awaitWatch calls next in another goroutine if the request may be a watch, and then serves the watch that watchtask.Whole left to it.
 func awaitWatch(next http.Handler) http.Handler {
 	return routine.WithRoutine(next, func(r *http.Request, _ *request.RequestInfo) bool {
 		return strings.Contains(r.URL.RawQuery, "watch") || strings.Contains(r.URL.Path, "/watch/")
-	})
-}
-
-// beginWatch leaves a watch to awaitWatch.
-func beginWatch(next http.Handler) http.Handler {
-	watch := watchtask.Whole(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isWatch(r) {
-			watch.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
 }
 

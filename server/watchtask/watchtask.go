@@ -5,6 +5,7 @@ package watchtask
 import (
 	"net/http"
 
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/routine"
 )
 
@@ -22,11 +23,13 @@ func AtEnd(r *http.Request, f func()) {
 	}
 }
 
-// Whole returns a handler that leaves a call of next to the task of the request, or calls it if there is none.
+// Whole returns a handler that leaves a call of next to the task of the request. It calls next itself if there is no task, or if the
+// request is no watch after all: its context ends when the filters before return.
 func Whole(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		task := routine.TaskFrom(r.Context())
-		if task == nil {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if task == nil || !ok || info.Verb != "watch" {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -152,6 +152,13 @@ var collectionDeletions = []kit.Promise{
 		c.Post(t, classes, class).Created(t)
 		kit.Equal(t, c.Delete(t, classes+"?labelSelector=of="+c.Namespace).OK(t).Names(t), []string{c.Namespace})
 	}},
+	{Statement: "only a GET with the parameter watch is a watch, of custom resources too", Proof: func(t *testing.T, c *kit.Cluster) {
+		version := c.DefineWidgets(t, "{type: object}")
+		path := c.Path(version, "widgets")
+		c.Post(t, path+"?fieldManager=watcher", kit.Widget(version, "a")).Created(t)
+		kit.Equal(t, c.Delete(t, path+"?watch=true&fieldSelector=metadata.name=none").OK(t).Names(t), []string{})
+		kit.Equal(t, c.Delete(t, path+"?watch=true").OK(t).Names(t), []string{"a"})
+	}},
 	{Statement: "watchers receive the deletion of each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := few(t, c)
 		from := c.Get(t, path).ResourceVersion(t)
