@@ -2,9 +2,7 @@ package imports
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,20 +27,7 @@ func run(t *testing.T, arguments []string) (stdout, stderr string, err error) {
 // recorded returns one of the recordings.
 func recorded(t *testing.T, name string) []byte {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name+".gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return harness.ReadGzip(t, filepath.Join("testdata", name+".gz"))
 }
 
 // recording returns the path of a file with a recorded state.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/everykind"
 )
 
@@ -66,7 +67,7 @@ func TestEmulatedVersion(t *testing.T) {
 func TestEmulatedVersionOffers(t *testing.T) {
 	t.Parallel()
 	var want everykind.Offer
-	must(t, json.Unmarshal(unpacked(t, "testdata/sqube-1.36.offer.json.gz"), &want))
+	must(t, json.Unmarshal(harness.ReadGzip(t, "testdata/sqube-1.36.offer.json.gz"), &want))
 	s := serve(t, []string{"--emulated-version=1.36"})
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 	must(t, err)

@@ -1,10 +1,8 @@
 package serve
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,7 +39,7 @@ func TestOlderVersion(t *testing.T) {
 
 func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	file := filepath.Join(t.TempDir(), "recorded.db")
-	must(t, os.WriteFile(file, unpacked(t, name+".db.gz"), 0o600))
+	must(t, os.WriteFile(file, harness.ReadGzip(t, name+".db.gz"), 0o600))
 	if engine.Name == "sqlite" {
 		engine.Datastore = "sqlite://" + file
 		keepsHistory(t, engine.Datastore)
@@ -56,7 +54,7 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	c := client(t, s.kubeconfig())
 
 	var lists map[string]json.RawMessage
-	must(t, json.Unmarshal(unpacked(t, name+".lists.json.gz"), &lists))
+	must(t, json.Unmarshal(harness.ReadGzip(t, name+".lists.json.gz"), &lists))
 	for _, definition := range []string{"widgets", "gadgets"} {
 		eventually(t, definition+" are served", func() error {
 			return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error()
@@ -88,18 +86,6 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	if text := succeeds(t, []string{"check", "--datastore", engine.Datastore, "--pki-encryption-key-file", keys}); !strings.HasSuffix(text, ", nothing wrong\n") {
 		t.Error(text)
 	}
-}
-
-func unpacked(t *testing.T, path string) []byte {
-	t.Helper()
-	f, err := os.Open(path)
-	must(t, err)
-	defer f.Close()
-	r, err := gzip.NewReader(f)
-	must(t, err)
-	data, err := io.ReadAll(r)
-	must(t, err)
-	return data
 }
 
 func raw(c kubernetes.Interface) rest.Interface { return c.Discovery().RESTClient() }

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,21 +98,5 @@ func record(ctx context.Context, name string, flags []string) (err error) {
 		return err
 	}
 	base := filepath.Join(testdata, name)
-	return errors.Join(compress(base+".answers.json.gz", data), compress(base+".sa.key.gz", key), compress(base+".state.gz", saved))
-}
-
-func compress(path string, data []byte) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w, err := gzip.NewWriterLevel(f, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(data); err != nil {
-		return err
-	}
-	return w.Close()
+	return errors.Join(harness.WriteGzip(base+".answers.json.gz", data), harness.WriteGzip(base+".sa.key.gz", key), harness.WriteGzip(base+".state.gz", saved))
 }

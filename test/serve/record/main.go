@@ -5,7 +5,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,7 +78,7 @@ func record(ctx context.Context, sqube string) (err error) {
 		return err
 	})
 	base := filepath.Join(testdata, name)
-	return errors.Join(err, compress(base+".db.gz", database), compressJSON(base+".lists.json.gz", lists), compressJSON(base+".offer.json.gz", offer))
+	return errors.Join(err, harness.WriteGzip(base+".db.gz", database), compressJSON(base+".lists.json.gz", lists), compressJSON(base+".offer.json.gz", offer))
 }
 
 // serve runs a server until use returns.
@@ -140,21 +139,5 @@ func compressJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return compress(path, data)
-}
-
-func compress(path string, data []byte) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w, err := gzip.NewWriterLevel(f, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(data); err != nil {
-		return err
-	}
-	return w.Close()
+	return harness.WriteGzip(path, data)
 }
