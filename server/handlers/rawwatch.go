@@ -14,17 +14,26 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// preferRawEvents returns a handler that serves a watch by calling watch, with events made of bytes if the client requests
-// objects as stored, in JSON or protobuf.
-func preferRawEvents(storage rest.Storage, scope *handlers.RequestScope, watch http.HandlerFunc) http.HandlerFunc {
+// rawEvents returns a function that prepares a watch for events made of bytes, if the client requests objects as stored, in JSON or
+// protobuf.
+func rawEvents(storage rest.Storage, scope *handlers.RequestScope) func(*http.Request) *http.Request {
 	plain := plainStore(storage, scope) != nil
 	kind := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
-	return func(w http.ResponseWriter, r *http.Request) {
-		if plain {
-			if format, ok := eventFormat(r, scope); ok {
-				r = r.WithContext(apistorage.WithEvents(r.Context(), apistorage.Events{TypeMeta: kind, Format: format}))
-			}
+	return func(r *http.Request) *http.Request {
+		if !plain {
+			return r
 		}
+		format, ok := eventFormat(r, scope)
+		if !ok {
+			return r
+		}
+		return r.WithContext(apistorage.WithEvents(r.Context(), apistorage.Events{TypeMeta: kind, Format: format}))
+	}
+}
+
+// gathered returns a handler that serves a watch by calling watch, and gathers its events into few writes.
+func gathered(watch http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if wsstream.IsWebSocketRequest(r) {
 			watch(w, r)
 			return

@@ -179,7 +179,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 
 // newStore opens an empty database.
 func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), nil)
+	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), resources.Kinds)
 }
 
 // withRequestContext adds the same values to the context as the server's filters.

@@ -41,8 +41,9 @@ func watchInTurns(storage rest.Storage, lister rest.Lister, watcher rest.Watcher
 	}
 	watching := *scope
 	watching.Serializer = unpooled{scope.Serializer}
-	serve := preferRawEvents(storage, scope, handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout))
+	serve, prepare := gathered(handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)), rawEvents(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
+		r = prepare(r)
 		t, first := &turns{request: r}, &routine.Task{}
 		canPause := !wsstream.IsWebSocketRequest(r)
 		if canPause {

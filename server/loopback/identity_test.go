@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 )
 
 // whoami responds with the caller's name and groups according to Authenticator, or 401.
@@ -100,6 +100,9 @@ func TestClientGoListsAndWatches(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "7"},
 	}
 	tr := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if accepted := r.Header.Get("Accept"); !strings.HasPrefix(accepted, runtime.ContentTypeProtobuf) {
+			t.Errorf("the client prefers %q, which takes three times the CPU of protobuf", accepted)
+		}
 		if r.URL.Query().Get("watch") != "true" {
 			w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 			if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(&corev1.PodList{
@@ -116,9 +119,7 @@ func TestClientGoListsAndWatches(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})
-	config := rest.CopyConfig(tr.Config())
-	config.ContentType = runtime.ContentTypeProtobuf
-	clients, err := kubernetes.NewForConfig(config)
+	clients, err := kubernetes.NewForConfig(tr.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

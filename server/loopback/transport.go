@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
 )
 
@@ -196,13 +197,13 @@ func (t *Transport) ConfigOf(name string, groups ...string) *rest.Config {
 }
 
 func configOf(transport http.RoundTripper) *rest.Config {
-	return &rest.Config{
-		Host:      host,
-		Transport: transport,
-		QPS:       -1,
-		// The default could be CBOR (feature gate ClientsPreferCBOR), which client-go's discovery can't read.
-		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+	config := &rest.Config{Host: host, Transport: transport, QPS: -1}
+	// Without a ContentType, clients of built-in kinds use protobuf. With this gate the others would use CBOR, which client-go's
+	// discovery can't read.
+	if gates := clientfeatures.FeatureGates(); gates.Enabled(clientfeatures.ClientsAllowCBOR) && gates.Enabled(clientfeatures.ClientsPreferCBOR) {
+		config.ContentType = runtime.ContentTypeJSON
 	}
+	return config
 }
 
 // acting sends requests of the user in base.

@@ -65,7 +65,7 @@ func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int
 func (s *session) phase(ctx context.Context, p phase) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, phaseTimeout+s.sizes.Duration)
 	defer cancel()
-	r, err := p.run(s, ctx)
+	r, err := s.profiled(ctx, p)
 	r.Server, r.Phase = s.server.Name, p.name
 	return r, err
 }

@@ -29,6 +29,7 @@ type sizes struct {
 	Replicas   int           // of each of its Deployments
 	Pace       int           // pods started per second, on average
 	Strict     bool          // a missed target fails the run
+	Profiles   string        // folder for CPU profiles of each phase; empty for none
 }
 
 var defaultSizes = sizes{
@@ -48,6 +49,7 @@ var quickSizes = sizes{
 
 // flags defines a flag for each of the sizes that a user may choose. The defaults are the current values.
 func (s *sizes) flags(fs *flag.FlagSet) {
+	fs.StringVar(&s.Profiles, "profiles", s.Profiles, "folder for CPU profiles of each phase; taking them costs a little CPU")
 	fs.IntVar(&s.Pods, "pods", s.Pods, "pods to create and to list")
 	fs.IntVar(&s.Nodes, "nodes", s.Nodes, "nodes that they run on, each with a watch of its pods; in size, ConfigMaps with their own watch")
 	fs.IntVar(&s.Writes, "writes", s.Writes, "ConfigMaps to create with 64 clients, and updates of them; other phases write a half or a quarter as many")

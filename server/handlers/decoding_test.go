@@ -1,0 +1,69 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestReadsDecodeNothing counts the allocations of lists and watches. Decoding one of the objects makes over 100; one that stays bytes makes
+// a few.
+func TestReadsDecodeNothing(t *testing.T) {
+	const objects, fields, most = 200, 60, 50
+	c := newStoredAPI(t, nil)
+	data := make([]string, fields)
+	for i := range data {
+		data[i] = fmt.Sprintf(`"key-%d":"value-%d"`, i, i)
+	}
+	for i := range objects {
+		c.send("POST", configMaps, asJSON, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{%s}}`,
+			i, strings.Join(data, ",")), http.StatusCreated, nil)
+	}
+	const stream = "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+	for _, read := range []struct{ query, accept string }{
+		{"", asJSON},
+		{"", "application/vnd.kubernetes.protobuf"},
+		{stream, asJSON},
+		{stream, "application/vnd.kubernetes.protobuf;stream=watch"},
+	} {
+		var before, after runtime.MemStats
+		c.readTo(read.query, read.accept, "m99") // messages are made once, and kept if the cache has room
+		runtime.ReadMemStats(&before)
+		c.readTo(read.query, read.accept, "m99")
+		runtime.ReadMemStats(&after)
+		if each := (after.Mallocs - before.Mallocs) / objects; each > most {
+			t.Errorf("configmaps%s as %s: %d allocations per object, want at most %d", read.query, read.accept, each, most)
+		}
+	}
+}
+
+// readTo reads config maps until text has arrived.
+func (c client) readTo(query, accept, text string) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", c.base+configMaps+query, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header.Set("Accept", accept)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	read, buffer := []byte(nil), make([]byte, 64<<10)
+	for !bytes.Contains(read, []byte(text)) {
+		n, err := answer.Body.Read(buffer)
+		if read = append(read, buffer[:n]...); err != nil && err != io.EOF {
+			c.t.Fatal(err)
+		} else if err == io.EOF && !bytes.Contains(read, []byte(text)) {
+			c.t.Fatalf("%s is not in %.200s", text, read)
+		}
+	}
+}
