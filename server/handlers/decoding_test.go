@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"testing"
+
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
 // TestReadsDecodeNothing counts the allocations of lists and watches. Decoding one of the objects makes over 100; one that stays bytes makes
@@ -24,10 +29,14 @@ func TestReadsDecodeNothing(t *testing.T) {
 		c.send("POST", configMaps, asJSON, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{%s}}`,
 			i, strings.Join(data, ",")), http.StatusCreated, nil)
 	}
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
+	shard := "shardSelector=" + url.QueryEscape("shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')")
 	const stream = "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 	for _, read := range []struct{ query, accept string }{
 		{"", asJSON},
 		{"", "application/vnd.kubernetes.protobuf"},
+		{"?" + shard, asJSON},
+		{stream + "&" + shard, asJSON},
 		{stream, asJSON},
 		{stream, "application/vnd.kubernetes.protobuf;stream=watch"},
 	} {

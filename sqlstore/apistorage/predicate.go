@@ -1,31 +1,61 @@
 package apistorage
 
 import (
+	"encoding/json"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
 )
 
-// Where possible, a predicate is decided by the labels and fields stored next to a value, without decoding it.
+// Where possible, a predicate is decided without decoding the object: by the labels and fields stored next to its value, and a shard by
+// the UID or the namespace.
 
-// undecided reports whether they do not suffice: the row withholds them, it was written before one of the fields was selectable,
-// a field may have changed since, or the predicate selects by something else. Then the object decides.
-func (s *Storage) undecided(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
-	if sharded(pred) || r.Withheld() && !pred.Empty() {
-		return true
+// decide reports whether the object of a record matches the predicate. It is undecided if what is stored does not suffice: the row
+// withholds it, it was written before one of the fields was selectable, or a field may have changed since. Then the object decides.
+func (s *Storage) decide(pred *storage.SelectionPredicate, r *sqlstore.Record) (matched, decided bool) {
+	if pred.Empty() {
+		return true, true
 	}
-	if pred.Field == nil || pred.Field.Empty() {
-		return false
+	if r.Withheld() {
+		return false, false
 	}
-	have := r.Sets().Fields
-	for _, required := range pred.Field.Requirements() {
-		if !have.Has(required.Field) || !s.lasting(required.Field) && !s.wrote(r) {
-			return true
+	if sharded(pred) {
+		if matched, decided := inShard(pred, r); !matched {
+			return false, decided
 		}
 	}
-	return false
+	sets := r.Sets()
+	if pred.Field != nil && !pred.Field.Empty() {
+		for _, required := range pred.Field.Requirements() {
+			if !sets.Fields.Has(required.Field) || !s.lasting(required.Field) && !s.wrote(r) {
+				return false, false
+			}
+		}
+	}
+	return (pred.Label == nil || pred.Label.Matches(sets.Labels)) && (pred.Field == nil || pred.Field.Matches(sets.Fields)), true
+}
+
+// inShard is decide for the part of the predicate that selects a shard.
+func inShard(pred *storage.SelectionPredicate, r *sqlstore.Record) (matched, decided bool) {
+	metadata, err := transcode.Field(r.Value, "metadata")
+	if err != nil {
+		return false, false
+	}
+	text, err := transcode.Field(metadata, "uid")
+	if err != nil {
+		return false, false
+	}
+	var of metav1.PartialObjectMetadata
+	if json.Unmarshal(text, &of.UID) != nil {
+		return false, false
+	}
+	of.Namespace, of.Name = split(r.Key)
+	matched, err = pred.MatchesSharding(&of)
+	return matched, err == nil
 }
 
 // lasting reports whether a field of every object is as it was when the object was written. Those of a custom resource outside
@@ -44,12 +74,6 @@ func (s *Storage) wrote(r *sqlstore.Record) bool {
 // sharded reports whether a predicate selects a part of the objects by a hash.
 func sharded(pred *storage.SelectionPredicate) bool {
 	return pred.ShardSelector != nil && !pred.ShardSelector.Empty()
-}
-
-// matches reports whether the stored labels and fields of a row match.
-func matches(pred *storage.SelectionPredicate, r *sqlstore.Record) bool {
-	sets := r.Sets()
-	return pred.Label.Matches(sets.Labels) && (pred.Field == nil || pred.Field.Matches(sets.Fields))
 }
 
 // terms returns the terms of a predicate: conditions that every matching object fulfills.

@@ -137,7 +137,7 @@ func (s *Storage) listRaw(ctx context.Context, w *walk, row string, out *RawList
 		item, err := out.item(r)
 		return item != nil, err
 	}
-	end.query.WithoutValues = w.opts.Predicate.Empty() && !sharded(&w.opts.Predicate)
+	end.query.WithoutValues = w.opts.Predicate.Empty()
 	if w.opts.Predicate.Limit > 0 {
 		for end.hasNext() {
 			if err := end.page(ctx); err != nil {

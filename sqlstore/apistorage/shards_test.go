@@ -3,12 +3,15 @@ package apistorage_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -56,5 +59,64 @@ func TestListsNameTheirShard(t *testing.T) {
 	}
 	if len(objects.Items) != 1 || len(read.Items) != 1 {
 		t.Errorf("the lists have %d and %d items, want 1", len(objects.Items), len(read.Items))
+	}
+}
+
+// TestShardsDivideObjects checks that each object, and each change of it, is in one of two shards.
+func TestShardsDivideObjects(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
+	f := newFixture(t, engines.SQLite)
+	const middle = "0x8000000000000000"
+	for _, key := range []string{"object.metadata.uid", "object.metadata.namespace"} {
+		prefix := key[len("object.metadata."):]
+		shards := []storage.ListOptions{
+			{Recursive: true, Predicate: storage.Everything, ResourceVersion: "0"}, {Recursive: true, Predicate: storage.Everything, ResourceVersion: "0"},
+		}
+		shards[0].Predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{Key: key, Start: "0x0000000000000000", End: middle})
+		shards[1].Predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{Key: key, Start: middle, End: "0x10000000000000000"})
+		want := []map[string]bool{{}, {}}
+		for i := range 20 {
+			name := fmt.Sprintf("n%d-with-its-own-%s", i, prefix) // the hash spreads what follows a difference
+			pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name, UID: types.UID(name)}}
+			if err := f.Create(t.Context(), "/pods/"+name+"/"+name, pod, nil, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all example.PodList
+		if err := f.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range all.Items {
+			matches, err := shards[1].Predicate.Matches(&pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[map[bool]int{true: 1}[matches]][pod.Name] = true
+		}
+		for i, opts := range shards {
+			var list example.PodList
+			if err := f.GetList(t.Context(), "/pods", opts, &list); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]bool{}
+			for _, pod := range list.Items {
+				got[pod.Name] = true
+			}
+			if len(want[i]) < 2 || !maps.Equal(got, want[i]) {
+				t.Errorf("by %s, shard %d lists %v, want %v", key, i, got, want[i])
+			}
+			events, err := f.Watch(t.Context(), "/pods", opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clear(got)
+			for range want[i] {
+				got[(<-events.ResultChan()).Object.(interface{ GetObject() runtime.Object }).GetObject().(*example.Pod).Name] = true
+			}
+			if !maps.Equal(got, want[i]) {
+				t.Errorf("by %s, shard %d watches %v, want %v", key, i, got, want[i])
+			}
+			events.Stop()
+		}
 	}
 }

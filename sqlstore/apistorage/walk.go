@@ -168,11 +168,14 @@ func (w *walk) getOne(ctx context.Context, key string) (*sqlstore.Record, error)
 	return page.Records[0], nil
 }
 
+// undecided reports whether the object decides if it matches.
 func (w *walk) undecided(r *sqlstore.Record) bool {
-	return w.Storage.undecided(&w.opts.Predicate, r)
+	_, decided := w.decide(&w.opts.Predicate, r)
+	return !decided
 }
 
-// mayMatch reports whether r matches by its stored labels and fields, or is undecided.
+// mayMatch reports whether r matches, or is undecided.
 func (w *walk) mayMatch(r *sqlstore.Record) bool {
-	return w.opts.Predicate.Empty() || w.undecided(r) || matches(&w.opts.Predicate, r)
+	matched, decided := w.decide(&w.opts.Predicate, r)
+	return matched || !decided
 }

@@ -105,15 +105,12 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 		return false, nil
 	}
 	pred := &w.opts.Predicate
-	if pred.Empty() && !sharded(pred) {
-		return true, nil
-	}
 	record := &c.Record
 	if previous {
 		record = c.Previous
 	}
-	if !w.undecided(pred, record) {
-		return matches(pred, record), nil
+	if matched, decided := w.decide(pred, record); decided {
+		return matched, nil
 	}
 	obj, err := w.objectOf(c, previous, w.decoded)
 	if err != nil {
