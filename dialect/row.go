@@ -3,6 +3,7 @@ package dialect
 import (
 	"context"
 	"errors"
+	"unsafe"
 )
 
 // Columns lists the columns of the table log in the order of LogRow.Values.
@@ -16,8 +17,8 @@ type LogRow struct {
 	Write
 }
 
-// Values returns the columns of the row, in the order of Columns.
-func (r *LogRow) Values() []any {
+// Values returns preceding and the columns of the row, in the order of Columns.
+func (r *LogRow) Values(preceding ...any) []any {
 	var replacedBy, expiresAt, value any
 	if r.ReplacedBy != 0 {
 		replacedBy = r.ReplacedBy
@@ -26,10 +27,10 @@ func (r *LogRow) Values() []any {
 		expiresAt = r.ExpiresAt
 	}
 	if r.Operation != Delete {
-		value = string(r.Value)
+		value = unsafe.String(unsafe.SliceData(r.Value), len(r.Value)) // not copied: the value does not change
 	}
-	return []any{r.ID, r.Replaces, replacedBy, string(r.Operation), r.Group, r.Resource, r.Key, r.Namespace, r.Name, r.UID,
-		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value}
+	return append(preceding, r.ID, r.Replaces, replacedBy, string(r.Operation), r.Group, r.Resource, r.Key, r.Namespace, r.Name, r.UID,
+		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value)
 }
 
 // Scan reads a row whose first columns go to preceding. The others are Columns.

@@ -102,7 +102,7 @@ func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 	if row.ReplacedBy == 0 {
 		padding = make([]byte, integerBytes(row.ID))
 	}
-	_, err := insert.ExecContext(ctx, append([]any{padding}, row.Values()...)...)
+	_, err := insert.ExecContext(ctx, row.Values(padding)...)
 	return err
 }
 

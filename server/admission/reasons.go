@@ -66,8 +66,11 @@ func (b both) Validate(ctx context.Context, a admission.Attributes, o admission.
 }
 
 func reason(err error) error {
-	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) {
+	if err == nil {
+		return nil
+	}
+	var status apierrors.APIStatus // allocated, so not before
+	if errors.As(err, &status) {
 		return err
 	}
 	return apierrors.NewInternalError(err)
