@@ -40,8 +40,12 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		return err
 	}
 	p := sentEvent{size: size, change: c}
+	object := w.object
+	if last {
+		object = w.readable
+	}
 	decode := func() (runtime.Object, error) {
-		obj, err := w.objectOf(c, last, w.object)
+		obj, err := w.objectOf(c, last, object)
 		if raw, ok := obj.(*Raw); ok {
 			raw.change = true
 		}
@@ -76,6 +80,16 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		return err
 	}
 	return w.deliver(event, &delivery{object: obj}, p)
+}
+
+// readable is object for a version that was deleted, perhaps unread because it can't be read. Then it fails, as it would for a watch that
+// decodes all objects.
+func (w *watcher) readable(r *sqlstore.Record, revision int64) (runtime.Object, error) {
+	obj, err := w.object(r, revision)
+	if raw, ok := obj.(*Raw); ok && err == nil {
+		_, err = raw.decode()
+	}
+	return obj, err
 }
 
 // event returns the type of event that the change is for the watch, "" for none.
