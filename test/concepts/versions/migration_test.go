@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +101,7 @@ func (m *migrated) migratesPolicies(t *testing.T) {
 			event := watch.Next(t)
 			seen = append(seen, event.Type+" "+event.Name())
 		}
+		slices.Sort(seen[:2]) // the migrator may or may not need the trigger
 		kit.Equal(t, seen, []string{"ADDED trigger", "MODIFIED old", "ADDED last"})
 	})
 	t.Run("metrics show the work of the migration's controllers", func(t *testing.T) {
