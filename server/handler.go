@@ -14,7 +14,7 @@ import (
 
 // newHandler returns the handler of all requests, from the network and from the loopback.
 func (s *Server) newHandler() (http.Handler, error) {
-	converter, err := resources.NewTypeConverter()
+	converter, err := resources.TypeConverter()
 	if err != nil {
 		return nil, err
 	}

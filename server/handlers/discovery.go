@@ -66,21 +66,14 @@ func document(handler http.Handler) methods {
 	return methods{http.MethodGet: {handler: handler.ServeHTTP, consumes: mediaTypes, produces: mediaTypes}}
 }
 
-// The verbs of discovery for the methods of each kind of path.
-var (
-	collectionVerbs = map[string]string{
-		http.MethodGet:    "list",
-		http.MethodPost:   "create",
-		http.MethodDelete: "deletecollection",
-	}
-	itemVerbs = map[string]string{
-		http.MethodGet:    "get",
-		http.MethodPost:   "create",
-		http.MethodPut:    "update",
-		http.MethodPatch:  "patch",
-		http.MethodDelete: "delete",
-	}
-)
+// connectVerbs are the verbs of discovery for the methods that a storage connects. HEAD and OPTIONS have none.
+var connectVerbs = map[string]string{
+	http.MethodGet:    "get",
+	http.MethodPost:   "create",
+	http.MethodPut:    "update",
+	http.MethodPatch:  "patch",
+	http.MethodDelete: "delete",
+}
 
 // describe returns the entry of a target in the discovery of its version.
 func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
@@ -88,7 +81,7 @@ func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIRe
 		Name:       t.path(),
 		Namespaced: t.namespaced,
 		Kind:       kind.Kind,
-		Verbs:      e.verbs(),
+		Verbs:      e.verbs,
 	}
 	if own, ok := t.storage.(rest.KindProvider); ok {
 		described.Kind = own.Kind()
@@ -118,19 +111,40 @@ func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIRe
 	return described, nil
 }
 
-// verbs returns the verbs for discovery, sorted.
-func (e *endpoint) verbs() metav1.Verbs {
+// verbsOf returns the verbs that the storage of a target supports, sorted.
+func verbsOf(t target) metav1.Verbs {
 	set := map[string]bool{}
-	for method := range e.collection {
-		set[collectionVerbs[method]] = true
+	add := func(verb string, supported bool) {
+		if supported {
+			set[verb] = true
+		}
 	}
-	for method := range e.item {
-		set[itemVerbs[method]] = true // HEAD and OPTIONS, which some subresources connect, have no verb
+	_, gets := t.storage.(rest.Getter)
+	_, getsWithOptions := t.storage.(rest.GetterWithOptions)
+	_, updates := t.storage.(rest.Updater)
+	_, patches := t.storage.(rest.Patcher)
+	_, deletes := t.storage.(rest.GracefulDeleter)
+	_, creates := t.storage.(rest.Creater)
+	_, createsNamed := t.storage.(rest.NamedCreater)
+	add("get", gets || getsWithOptions)
+	add("update", updates)
+	add("patch", patches)
+	add("delete", deletes)
+	add("create", creates || createsNamed)
+	if t.subresource == "" {
+		_, lists := t.storage.(rest.Lister)
+		_, watches := t.storage.(rest.Watcher)
+		_, deletesAll := t.storage.(rest.CollectionDeleter)
+		add("list", lists)
+		add("watch", watches)
+		add("deletecollection", deletesAll)
 	}
-	if e.watchItem != nil || e.watchCollection != nil {
-		set["watch"] = true
+	if connecter, ok := t.storage.(rest.Connecter); ok {
+		for _, method := range connecter.ConnectMethods() {
+			verb, ok := connectVerbs[method]
+			add(verb, ok)
+		}
 	}
-	delete(set, "")
 	return slices.Sorted(maps.Keys(set))
 }
 

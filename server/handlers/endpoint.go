@@ -3,8 +3,10 @@ package handlers
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
@@ -18,10 +20,16 @@ import (
 	"github.com/sqube/sqube/server/watchtask"
 )
 
-// endpoint has the methods of all paths of one resource or subresource.
+// endpoint is one resource or subresource.
 type endpoint struct {
 	namespaced bool
+	verbs      metav1.Verbs
+	// routes are made at the first request, since most servers get requests for few resources.
+	routes func() *routes
+}
 
+// routes has the methods of all paths of an endpoint.
+type routes struct {
 	collection methods // …/RESOURCE, within a namespace if it has one
 	everywhere methods // …/RESOURCE of a namespaced resource, in all namespaces
 	item       methods // …/RESOURCE/NAME, or …/RESOURCE/NAME/SUBRESOURCE
@@ -40,7 +48,7 @@ const (
 	scopeResource  = "resource"
 )
 
-// newEndpoint makes the routes that the storage of the target supports.
+// newEndpoint makes the endpoint of the target.
 func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handlers.RequestScope, error) {
 	scope, err := newScope(c, t)
 	if err != nil {
@@ -50,24 +58,30 @@ func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handl
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &endpoint{namespaced: t.namespaced, item: b.item(c)}
-	if t.subresource == "" {
-		if store := storeOf(t.storage); store != nil {
-			LimitErrors(store)
-		}
+	if store := storeOf(t.storage); store != nil && t.subresource == "" {
+		LimitErrors(store)
+		sharePrinter(store)
+	}
+	return &endpoint{namespaced: t.namespaced, verbs: verbsOf(t), routes: sync.OnceValue(func() *routes { return newRoutes(c, b) })}, scope, nil
+}
+
+// newRoutes makes the routes that the storage of the target supports. These are the verbs of verbsOf.
+func newRoutes(c Config, b *routeBuilder) *routes {
+	e := &routes{item: b.item(c)}
+	if b.subresource == "" {
 		e.addCollection(c, b)
 		e.addWatches(c, b)
 	} else if post, ok := b.create(c); ok {
 		e.item[http.MethodPost] = post
 	}
-	if connecter, ok := t.storage.(rest.Connecter); ok {
+	if connecter, ok := b.storage.(rest.Connecter); ok {
 		e.addConnect(c, b, connecter)
 	}
-	return e, scope, nil
+	return e
 }
 
 // addCollection adds the routes of the resource as a whole.
-func (e *endpoint) addCollection(c Config, b *routeBuilder) {
+func (e *routes) addCollection(c Config, b *routeBuilder) {
 	e.collection, e.everywhere = methods{}, methods{}
 	_, isLister := b.storage.(rest.Lister)
 	whole := scopeCluster
@@ -90,7 +104,7 @@ func (e *endpoint) addCollection(c Config, b *routeBuilder) {
 }
 
 // addWatches adds the deprecated paths that only watch.
-func (e *endpoint) addWatches(c Config, b *routeBuilder) {
+func (e *routes) addWatches(c Config, b *routeBuilder) {
 	if _, ok := b.storage.(rest.Watcher); !ok {
 		return
 	}
@@ -107,7 +121,7 @@ func (e *endpoint) addWatches(c Config, b *routeBuilder) {
 }
 
 // addConnect adds the methods that the storage connects, to the item and, if it takes a path, to everything under it.
-func (e *endpoint) addConnect(c Config, b *routeBuilder, connecter rest.Connecter) {
+func (e *routes) addConnect(c Config, b *routeBuilder, connecter rest.Connecter) {
 	_, takesPath, _ := connecter.NewConnectOptions()
 	if takesPath {
 		e.below = methods{}

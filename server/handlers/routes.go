@@ -143,13 +143,13 @@ func (v *servedVersion) findWatch(path string) methods {
 	_, behind := cut(rest)
 	switch {
 	case ended(rest) && e.namespaced && !namespaced:
-		return e.watchEverywhere
+		return e.routes().watchEverywhere
 	case e.namespaced != namespaced || !ended(behind):
 		return nil
 	case ended(rest):
-		return e.watchCollection
+		return e.routes().watchCollection
 	default:
-		return e.watchItem
+		return e.routes().watchItem
 	}
 }
 
@@ -158,14 +158,14 @@ func (v *servedVersion) findWatch(path string) methods {
 // whole returns the methods of a resource in all namespaces.
 func (v *servedVersion) whole(resource string) methods {
 	if e := v.endpoints[resource]; e != nil && e.namespaced {
-		return e.everywhere
+		return e.routes().everywhere
 	}
 	return v.collectionIn(false, resource)
 }
 
 func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
 	if e := v.endpoints[resource]; e != nil && e.namespaced == namespaced {
-		return e.collection
+		return e.routes().collection
 	}
 	return nil
 }
@@ -176,8 +176,8 @@ func (e *endpoint) itemIn(namespaced bool, below string) methods {
 	case e == nil || e.namespaced != namespaced:
 		return nil
 	case !ended(below):
-		return e.below
+		return e.routes().below
 	default:
-		return e.item
+		return e.routes().item
 	}
 }

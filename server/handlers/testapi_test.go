@@ -125,7 +125,7 @@ func newAPI(t testing.TB, o options) api {
 	t.Cleanup(built.Destroy)
 
 	groups := append(built.Groups, newCRDGroup(t))
-	converter, err := resources.NewTypeConverter()
+	converter, err := resources.TypeConverter()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the definitions
 	"reflect"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,10 +26,12 @@ import (
 //go:embed definitions.json.gz
 var embedded []byte
 
-// NewTypeConverter returns the types of the built-in kinds for server-side apply, whether they are served or not: which lists are maps
+// TypeConverter returns the types of the built-in kinds for server-side apply, whether they are served or not: which lists are maps
 // or sets, and by which keys (KEP-555). It includes the kinds of apiextensions.k8s.io and apiregistration.k8s.io. It returns an
-// error only if the binary was built with a broken definitions.json.gz.
-func NewTypeConverter() (managedfields.TypeConverter, error) {
+// error only if the binary was built with a broken definitions.json.gz. All servers of the process share it.
+var TypeConverter = sync.OnceValues(newTypeConverter)
+
+func newTypeConverter() (managedfields.TypeConverter, error) {
 	d, err := definitions.Read(bytes.NewReader(embedded))
 	if err != nil {
 		return nil, err

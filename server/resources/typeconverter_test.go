@@ -26,7 +26,7 @@ import (
 // TestObjectsFitTheirTypes validates what ObjectToTyped does not: objects of each kind, with lists of empty items, and with random
 // content.
 func TestObjectsFitTheirTypes(t *testing.T) {
-	made, err := NewTypeConverter()
+	made, err := newTypeConverter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (v validating) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOp
 
 // TestManagersOfTwoVersions checks that managers that write an object in two versions own the same fields as with full validation.
 func TestManagersOfTwoVersions(t *testing.T) {
-	converter, err := NewTypeConverter()
+	converter, err := newTypeConverter()
 	if err != nil {
 		t.Fatal(err)
 	}
