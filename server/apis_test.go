@@ -6,6 +6,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sqube/sqube/server/lazyinformer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 )
@@ -27,7 +28,7 @@ func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := newWebhookClient(&base{
-		options: NewOptions(), pki: keys, loopback: transport, informers: informers.NewSharedInformerFactory(client, 0),
+		options: NewOptions(), pki: keys, loopback: transport, informers: lazyinformer.NewFactory(informers.NewSharedInformerFactory(client, 0)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ type background struct {
 
 func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 	made := &background{}
+	b.informers.Sleep = whileEmpty(b, a)
 	if o := b.options; o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
 		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
@@ -80,20 +81,26 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
 		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.drained,
-		Discovery: a.discovery, Empty: emptyHere(b, a), RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
+		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: b.informers.Sleep, RootCA: rootCA, ServiceAccountKey: s.accounts.Key,
 	}, nil
 }
 
 // emptyHere returns controllers.Config.Empty.
 func emptyHere(b *base, a *apis) func(context.Context, schema.GroupVersionResource, string) (bool, error) {
 	return func(ctx context.Context, resource schema.GroupVersionResource, namespace string) (bool, error) {
-		name := resource.GroupResource()
-		if a.aggregation.Proxies(resource.GroupVersion()) || crd.BuiltIn(name) && !(a.resources.Has(resource) && b.objectCounter.has(name)) {
+		stored, ok := storedHere(b, a, resource)
+		if !ok {
 			return false, nil
 		}
-		n, err := b.store.Count(ctx, sqlstore.Query{
-			Resource: sqlstore.Resource{Group: name.Group, Name: name.Resource}, Prefix: namespace + "/", Limit: 1,
-		})
+		n, err := b.store.Count(ctx, sqlstore.Query{Resource: stored, Prefix: namespace + "/", Limit: 1})
 		return n == 0, err
 	}
+}
+
+// storedHere returns the name under which the objects of a resource are stored, or false if this server does not store them, or
+// can't know.
+func storedHere(b *base, a *apis, resource schema.GroupVersionResource) (sqlstore.Resource, bool) {
+	name := resource.GroupResource()
+	ok := !a.aggregation.Proxies(resource.GroupVersion()) && (!crd.BuiltIn(name) || a.resources.Has(resource) && b.objectCounter.has(name))
+	return sqlstore.Resource{Group: name.Group, Name: name.Resource}, ok
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/lazyinformer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
@@ -37,8 +38,8 @@ type base struct {
 	storage       generic.StorageDecorator // makes a resource's storage, encrypted and counted
 
 	loopback  *loopback.Transport
-	client    kubernetes.Interface            // over the loopback
-	informers informers.SharedInformerFactory // over client, shared by everything in the process
+	client    kubernetes.Interface  // over the loopback
+	informers *lazyinformer.Factory // over client, shared by everything in the process
 	// informerName is that of the informers in metrics, nil if another server of the process has it.
 	informerName *cache.InformerName
 
@@ -71,8 +72,8 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
 	b.informerName, _ = cache.NewInformerName("kube-apiserver") // fails only if it is taken
-	b.informers = informers.NewSharedInformerFactoryWithOptions(b.client, 0,
-		informers.WithTransform(slimmer.transform), informers.WithInformerName(b.informerName))
+	b.informers = lazyinformer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0,
+		informers.WithTransform(slimmer.transform), informers.WithInformerName(b.informerName)))
 	return b, nil
 }
 

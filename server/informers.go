@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // startInformers starts the shared informers. It returns an error if one reads a kind that is not served: a feature gate can need an
@@ -35,6 +39,22 @@ func (s *Server) startInformers() error {
 	slices.Sort(flags)
 	return fmt.Errorf("the server needs %s, which it does not serve: add --runtime-config=%s, with --emulated-version also --runtime-config-emulation-forward-compatible, or leave the feature gates off that need it",
 		strings.Join(missing, ", "), strings.Join(slices.Compact(flags), ","))
+}
+
+// whileEmpty returns lazyinformer.Factory.Sleep: an informer sleeps while its resource has no objects.
+func whileEmpty(b *base, a *apis) lazyinformer.Sleep {
+	return func(ctx context.Context, resource schema.GroupVersionResource, wake func()) (func(), bool) {
+		stored, ok := storedHere(b, a, resource)
+		if !ok {
+			return nil, false
+		}
+		cancel := b.store.OnNext(stored, wake) // first, so that no change is between the two
+		if n, err := b.store.Count(ctx, sqlstore.Query{Resource: stored, Limit: 1}); n > 0 || err != nil {
+			cancel()
+			return nil, false
+		}
+		return cancel, true
+	}
 }
 
 // servedKinds returns the kinds of the built-in resources that are served.

@@ -14,15 +14,16 @@ type hub struct {
 	position atomic.Int64 // all changes up to here have been passed on; set with mu held
 
 	mu        sync.Mutex
-	moved     chan struct{}       // closed when position changes; nil if there are no waiters
-	topics    map[Resource]*topic // nil once the hub is closed
-	receivers []*Subscription     // of the current change; kept to reuse the memory
-	behind    chan struct{}       // buffered, one: wakes the tail, since rows may be missing
+	moved     chan struct{}                     // closed when position changes; nil if there are no waiters
+	topics    map[Resource]*topic               // nil once the hub is closed
+	receivers []*Subscription                   // of the current change; kept to reuse the memory
+	waiting   map[Resource]map[*func()]struct{} // see OnNext
+	behind    chan struct{}                     // buffered, one: wakes the tail, since rows may be missing
 	memory    *memory
 }
 
 func newHub(position int64, cache *cache, onChange func(Resource), m *memory) *hub {
-	h := &hub{cache: cache, onChange: onChange, memory: m, topics: map[Resource]*topic{}, behind: make(chan struct{}, 1)}
+	h := &hub{cache: cache, onChange: onChange, memory: m, topics: map[Resource]*topic{}, waiting: map[Resource]map[*func()]struct{}{}, behind: make(chan struct{}, 1)}
 	h.position.Store(position)
 	return h
 }
@@ -42,6 +43,9 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 			continue
 		}
 		h.onChange(c.Resource)
+		if len(h.waiting) > 0 {
+			h.wake(c.Resource)
+		}
 		topic := h.topics[c.Resource]
 		if topic == nil {
 			continue
@@ -71,6 +75,9 @@ func (h *hub) skip(to int64) {
 		for sub := range topic.all {
 			sub.end(ErrSlow)
 		}
+	}
+	for resource := range h.waiting {
+		h.wake(resource)
 	}
 	h.moveTo(to)
 }
@@ -132,4 +139,5 @@ func (h *hub) close() {
 		}
 	}
 	h.topics = nil
+	clear(h.waiting)
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/server/lazyinformer"
 )
 
 // Config is what the controllers need from the server.
@@ -47,6 +49,8 @@ type Config struct {
 	Discovery interface{ AddInvalidationCallback(func()) }
 	// Empty reports whether a resource has no object in a namespace, as of now. It reports false also if it can't know.
 	Empty func(context.Context, schema.GroupVersionResource, string) (bool, error)
+	// Sleep is for informers of any resource.
+	Sleep lazyinformer.Sleep
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such

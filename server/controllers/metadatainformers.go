@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/lazyinformer"
 )
 
 // whole are the resources whose objects quota reads beyond their metadata.
@@ -33,6 +35,7 @@ var whole = map[schema.GroupVersionResource]bool{
 type metadataInformers struct {
 	client metadata.Interface
 	shared *sharedInformers
+	sleep  lazyinformer.Sleep
 	stop   <-chan struct{} // ends the shared informers
 
 	ctx     context.Context
@@ -43,10 +46,10 @@ type metadataInformers struct {
 	byResource map[schema.GroupVersionResource]*metadataInformer
 }
 
-func newMetadataInformers(client metadata.Interface, shared *sharedInformers, stop <-chan struct{}) *metadataInformers {
+func newMetadataInformers(client metadata.Interface, shared *sharedInformers, sleep lazyinformer.Sleep, stop <-chan struct{}) *metadataInformers {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &metadataInformers{
-		client: client, shared: shared, stop: stop, ctx: ctx, cancel: cancel,
+		client: client, shared: shared, sleep: sleep, stop: stop, ctx: ctx, cancel: cancel,
 		byResource: map[schema.GroupVersionResource]*metadataInformer{},
 	}
 }
@@ -110,7 +113,7 @@ func (m *metadataInformer) present() *generation {
 		informer := metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
 		_ = informer.SetTransform(strip) // fails only on a running informer
-		m.current = &generation{informer: informer}
+		m.current = &generation{informer: lazyinformer.New(informer, m.resource, m.owner.sleep)}
 	}
 	return m.current
 }

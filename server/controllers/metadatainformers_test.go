@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	listers "k8s.io/client-go/listers/core/v1"
@@ -50,6 +51,11 @@ func expectName(t *testing.T, names <-chan string, want string) {
 	}
 }
 
+// sleepless is a lazyinformer.Sleep for resources with objects.
+func sleepless(context.Context, schema.GroupVersionResource, func()) (func(), bool) {
+	return nil, false
+}
+
 func newTestInformers(t *testing.T) (*metadataInformers, *metadatafake.FakeMetadataClient) {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
@@ -69,7 +75,7 @@ func newTestInformers(t *testing.T) (*metadataInformers, *metadatafake.FakeMetad
 	})
 	stop := make(chan struct{})
 	shared := newSharedInformers(informers.NewSharedInformerFactory(kubefake.NewClientset(), 0), started(), stop)
-	m := newMetadataInformers(client, shared, stop)
+	m := newMetadataInformers(client, shared, sleepless, stop)
 	t.Cleanup(func() { close(stop); m.close() })
 	return m, client
 }

@@ -59,7 +59,7 @@ func newRunState(c Config) (*runState, error) {
 		narrow:    map[string]informers.SharedInformerFactory{},
 		client:    clients,
 		discovery: discovery,
-		metadata:  newMetadataInformers(clients.metadata, shared, c.InformersStop),
+		metadata:  newMetadataInformers(clients.metadata, shared, c.Sleep, c.InformersStop),
 		resources: &resourceChanges{},
 		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery)),
 		started:   started,

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/server/lazyinformer"
 )
 
 // sharedInformers are the server's shared informers, with a record of the handlers that are added to them. Upstream's controllers
@@ -23,7 +26,8 @@ import (
 // Handlers get no events before started is closed. Upstream's constructors add handlers first and then set what the handlers use,
 // since their informers are not running yet; here they are.
 type sharedInformers struct {
-	informers.SharedInformerFactory
+	lazyinformer.Groups
+	factory       informers.SharedInformerFactory
 	started, stop <-chan struct{}
 
 	mu        sync.Mutex
@@ -39,12 +43,14 @@ type handler struct {
 
 // newSharedInformers returns informers whose handlers get events from started until stop.
 func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
-	return &sharedInformers{SharedInformerFactory: factory, started: started, stop: stop, requested: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
+	s := &sharedInformers{factory: factory, started: started, stop: stop, requested: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
+	s.Groups = lazyinformer.GroupsOf(s)
+	return s
 }
 
 // InformerFor returns the shared informer for the object's type, recording handlers.
 func (s *sharedInformers) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	informer := s.SharedInformerFactory.InformerFor(object, create)
+	informer := s.factory.InformerFor(object, create)
 	s.note(object, informer)
 	return recordingInformer{informer, s}
 }
@@ -52,11 +58,28 @@ func (s *sharedInformers) InformerFor(object runtime.Object, create internalinte
 // ForResource returns the shared informer for the resource, recording handlers. It returns an error if the client
 // has no such type.
 func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	informer, err := s.SharedInformerFactory.ForResource(gvr)
+	informer, err := s.factory.ForResource(gvr)
 	if err != nil {
 		return nil, err
 	}
 	return recordingGeneric{informer, s}, nil
+}
+
+// InformerName returns the name of the informers in metrics.
+func (s *sharedInformers) InformerName() *cache.InformerName { return s.factory.InformerName() }
+
+// Start starts all shared informers.
+func (s *sharedInformers) Start(stop <-chan struct{}) { s.factory.Start(stop) }
+
+// StartWithContext starts all shared informers.
+func (s *sharedInformers) StartWithContext(ctx context.Context) { s.factory.StartWithContext(ctx) }
+
+// Shutdown returns when all shared informers have stopped.
+func (s *sharedInformers) Shutdown() { s.factory.Shutdown() }
+
+// WaitForCacheSyncWithContext waits for all shared informers.
+func (s *sharedInformers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
+	return s.factory.WaitForCacheSyncWithContext(ctx)
 }
 
 // WaitForCacheSync waits for the informers that were requested here, not for those of others.
