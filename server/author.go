@@ -1,13 +1,16 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"unicode"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -23,6 +26,36 @@ func withAuthor(next http.Handler) http.Handler {
 			author.User = user.GetName()
 		}
 		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(r.Context(), author)))
+	})
+}
+
+// written is whether a client may have written anything, in a database that this server has not begun itself, or to another server.
+type written struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func newWritten(ctx context.Context, o *Options, store *sqlstore.Store) (*written, error) {
+	w := &written{done: make(chan struct{})}
+	at, err := store.Position(ctx)
+	if err == nil && (o.SharedDatastore || at.Revision > emptyRevision) {
+		w.note()
+	}
+	return w, err
+}
+
+// emptyRevision is that of a database that has just been created.
+const emptyRevision = 1
+
+func (w *written) note() { w.once.Do(func() { close(w.done) }) }
+
+// byClients notes that a client writes.
+func (w *written) byClients(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && !loopback.Made(r) {
+			w.note()
+		}
+		next.ServeHTTP(rw, r)
 	})
 }
 

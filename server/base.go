@@ -35,6 +35,7 @@ type base struct {
 	pki           *pki.PKI
 	encryption    *encryption.Encryption
 	objectCounter *objectCounter
+	written       *written
 	storage       generic.StorageDecorator // makes a resource's storage, encrypted and counted
 
 	loopback  *loopback.Transport
@@ -51,6 +52,9 @@ type base struct {
 
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
 	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
+	if b.written, err = newWritten(ctx, o, store); err != nil {
+		return nil, err
+	}
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
 	}

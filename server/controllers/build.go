@@ -67,6 +67,7 @@ const monitorSyncTimeout = 30 * time.Second
 // buildGarbageCollector builds the controller that deletes objects whose owners are gone, and carries out foreground and orphan
 // deletion.
 func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
+	defer close(s.collector.made)
 	settings := s.config.Settings.GarbageCollectorController
 	if !settings.EnableGarbageCollector {
 		return nil, nil
@@ -76,7 +77,7 @@ func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(co
 	if err != nil {
 		return nil, err
 	}
-	s.graph = collector.GetDependencyGraphBuilder()
+	s.collector.builder = collector.GetDependencyGraphBuilder()
 	changed := s.resources.subscribe()
 	return together(
 		func(ctx context.Context) { collector.Run(ctx, int(settings.ConcurrentGCSyncs), monitorSyncTimeout) },
@@ -240,7 +241,7 @@ func buildStorageVersionMigrator(ctx context.Context, s *runState, c clients) (f
 	}
 	migrations := s.shared.Storagemigration().V1().StorageVersionMigrations()
 	const name = "storage-version-migrator-controller" // also the field manager
-	migrator := storageversionmigrator.NewSVMController(ctx, c, dynamicClient, migrations, name, s.mapper, s.graph)
+	migrator := storageversionmigrator.NewSVMController(ctx, c, dynamicClient, migrations, name, s.mapper, s.collector.graph(ctx))
 	versions := storageversionmigrator.NewResourceVersionController(ctx, c, c.Discovery(), c.metadata, migrations, s.mapper)
 	runner := storageversionmigrator.NewCustomResourceController(ctx, c, migrations, definitionClient.ApiextensionsV1().CustomResourceDefinitions())
 	return together(migrator.Run, versions.Run, runner.Run), nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -51,6 +52,8 @@ type Config struct {
 	Empty func(context.Context, schema.GroupVersionResource, string) (bool, error)
 	// Sleep is for informers of any resource.
 	Sleep lazyinformer.Sleep
+	// Written is closed once a client other than this server may have written anything. Nil means that one has.
+	Written <-chan struct{}
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such
@@ -76,34 +79,46 @@ type controller struct {
 	uses string
 	// needs is a resource without which the controller has nothing to do. --runtime-config may have turned it off.
 	needs schema.GroupVersionResource
+	// awaits is a resource without whose objects the controller has nothing to do. It is built when there is one.
+	awaits schema.GroupVersionResource
+	// awaitsClients means that it has nothing to do before Config.Written.
+	awaitsClients bool
 }
 
 const garbageCollector = "garbage-collector"
 
 // all are the controllers of this package. kube-controller-manager has each of them too.
 var all = []controller{
-	{name: "namespace", account: "namespace-controller", aliases: []string{"namespace"}, build: buildNamespace},
-	{name: garbageCollector, account: "generic-garbage-collector", aliases: []string{"garbagecollector"}, build: buildGarbageCollector},
+	{name: "namespace", account: "namespace-controller", aliases: []string{"namespace"}, build: buildNamespace, awaitsClients: true},
+	{name: garbageCollector, account: "generic-garbage-collector", aliases: []string{"garbagecollector"}, build: buildGarbageCollector, awaitsClients: true},
 	{name: "serviceaccount", account: "service-account-controller", aliases: []string{"serviceaccount"}, build: buildServiceAccount},
-	{name: "serviceaccount-token", aliases: []string{"serviceaccount-token"}, build: buildServiceAccountToken},
+	{name: "serviceaccount-token", aliases: []string{"serviceaccount-token"}, build: buildServiceAccountToken,
+		awaits: corev1.SchemeGroupVersion.WithResource("secrets")},
 	{name: "legacy-serviceaccount-token-cleaner", account: "legacy-service-account-token-cleaner",
-		aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner},
+		aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner,
+		awaits: corev1.SchemeGroupVersion.WithResource("secrets")},
 	{name: "root-ca-certificate-publisher", account: "root-ca-cert-publisher",
 		aliases: []string{"root-ca-cert-publisher"}, build: buildRootCAPublisher},
-	{name: "resourcequota", account: "resourcequota-controller", aliases: []string{"resourcequota"}, build: buildResourceQuota},
+	{name: "resourcequota", account: "resourcequota-controller", aliases: []string{"resourcequota"}, build: buildResourceQuota,
+		awaits: corev1.SchemeGroupVersion.WithResource("resourcequotas")},
 	{name: "clusterrole-aggregation", account: "clusterrole-aggregation-controller",
 		aliases: []string{"clusterrole-aggregation"}, build: buildClusterRoleAggregation,
 		needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
 	{name: "validatingadmissionpolicy-status", account: "validatingadmissionpolicy-status-controller", build: buildPolicyStatus,
-		needs: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
+		needs:  admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
+		awaits: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
 	{name: "service-cidr", account: "service-cidrs-controller", build: buildServiceCIDR,
 		needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
 	{name: "storage-version-migrator", account: "storage-version-migrator-controller", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
-		needs: storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-	{name: "persistentvolumeclaim-protection", account: "pvc-protection-controller", aliases: []string{"pvc-protection"}, build: buildClaimProtection},
-	{name: "persistentvolume-protection", account: "pv-protection-controller", aliases: []string{"pv-protection"}, build: buildVolumeProtection},
+		needs:  storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations"),
+		awaits: storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+	{name: "persistentvolumeclaim-protection", account: "pvc-protection-controller", aliases: []string{"pvc-protection"}, build: buildClaimProtection,
+		awaits: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")},
+	{name: "persistentvolume-protection", account: "pv-protection-controller", aliases: []string{"pv-protection"}, build: buildVolumeProtection,
+		awaits: corev1.SchemeGroupVersion.WithResource("persistentvolumes")},
 	{name: "volumeattributesclass-protection", account: "volumeattributesclass-protection-controller", build: buildAttributesClassProtection,
-		needs: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
+		needs:  storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"),
+		awaits: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
 }
 
 // Run runs the selected controllers, and the scheduler if there is one, until ctx ends. It then returns nil, when everything that
@@ -203,46 +218,42 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	var failed error
-	loops := map[string]func(context.Context){}
-	for _, controller := range controllers {
-		loop, err := controller.prepare(ctx, s)
-		if err != nil {
-			if ctx.Err() == nil {
-				failed = fmt.Errorf("%s: %w", controller.title(), err)
+	c.Discovery.AddInvalidationCallback(s.resources.notify)
+
+	if !slices.ContainsFunc(controllers, func(c controller) bool { return c.name == garbageCollector }) {
+		close(s.collector.made)
+	}
+	var running sync.WaitGroup
+	failed := make(chan error, len(controllers)+1)
+	first := make(chan struct{}) // closed when the first part is built, whose informers of whole objects the others share
+	for i, group := range inGroups(controllers) {
+		part, built := s.part(), func() {}
+		if i == 0 {
+			built = func() { close(first) }
+		}
+		running.Go(func() {
+			if i > 0 && !awaitFirst(ctx, first, group[0], c) {
+				return
 			}
-			cancel() // those already built still run, since only that ends their queues
-			break
-		}
-		if loop != nil {
-			loops[controller.title()] = loop
-		}
+			if err := part.run(ctx, group, built); err != nil {
+				failed <- err
+				cancel()
+			}
+		})
 	}
 	if slices.ContainsFunc(controllers, func(c controller) bool { return c.other }) {
-		changed := s.resources.subscribe()
-		loops["discovery of kinds"] = func(ctx context.Context) { s.followKinds(ctx, changed) }
-	}
-	c.Discovery.AddInvalidationCallback(s.resources.notify)
-	s.start()
-
-	var running sync.WaitGroup
-	running.Go(func() {
-		if len(loops) == 0 { // the resources that they control are not served
-			<-ctx.Done()
-		}
-	})
-	for name, loop := range loops {
-		ended := c.Track(name)
+		changed, ended := s.resources.subscribe(), c.Track("discovery of kinds")
 		running.Go(func() {
 			defer ended()
-			loop(ctx)
+			s.followKinds(ctx, changed)
 		})
 	}
 	running.Wait()
 	if ctx.Err() == nil {
 		return errors.New("all controllers have stopped by themselves: see the log")
 	}
-	return failed
+	close(failed)
+	return <-failed
 }
 
 // title is the name of the controller in the log and in errors.
@@ -255,7 +266,7 @@ func (c controller) title() string {
 
 // prepare builds the controller. It returns nil if the controller has nothing to do.
 func (c controller) prepare(ctx context.Context, s *runState) (func(context.Context), error) {
-	if c.uses == garbageCollector && s.graph == nil {
+	if c.uses == garbageCollector && s.collector.graph(ctx) == nil {
 		slog.Info("a controller does not run, because one that it needs does not run", "controller", c.fullName(), "needs", c.uses+suffix)
 		return nil, nil
 	}

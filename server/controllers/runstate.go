@@ -2,6 +2,9 @@ package controllers
 
 import (
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -10,7 +13,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
 // runState is shared by the controllers of one call of Run.
@@ -18,10 +20,10 @@ type runState struct {
 	config Config
 	// shared are the server's informers, without the handlers of an earlier call of Run.
 	shared *sharedInformers
-	// narrow are informers with a field selector, by selector. They stop with this call of Run.
-	narrow map[string]informers.SharedInformerFactory
-	// client is for informers of this call of Run.
-	client kubernetes.Interface
+	// parts are those of the parts.
+	parts []*sharedInformers
+	// narrow are informers with a field selector. They stop with this call of Run.
+	narrow *narrowInformers
 	// discovery reads what is served as the server itself: without any resources, upstream's controllers end the process.
 	discovery discovery.DiscoveryInterface
 	// metadata are the informers of every resource.
@@ -30,9 +32,9 @@ type runState struct {
 	resources *resourceChanges
 	// mapper finds resources by kind. The garbage collector resets it.
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// graph is the garbage collector's, once that is built.
-	graph *garbagecollector.GraphBuilder
-	// started is closed when all event handlers are registered and informers may run.
+	// collector is the garbage collector.
+	collector *collector
+	// started is closed when all event handlers of the part are registered and informers may run.
 	started chan struct{}
 	stop    chan struct{}
 }
@@ -52,12 +54,13 @@ func newRunState(c Config) (*runState, error) {
 		return nil, errors.Join(errors.New("read discovery: the server lists no resources"), err)
 	}
 	started, stop := make(chan struct{}), make(chan struct{})
+	close(started) // of what is not in a part: the informers of the collector and of quota, whose handlers only queue
 	shared := newSharedInformers(c.Informers, started, stop)
 	return &runState{
 		config:    c,
 		shared:    shared,
-		narrow:    map[string]informers.SharedInformerFactory{},
-		client:    clients,
+		narrow:    &narrowInformers{client: clients, bySelector: map[string]informers.SharedInformerFactory{}},
+		collector: &collector{made: make(chan struct{})},
 		discovery: discovery,
 		metadata:  newMetadataInformers(clients.metadata, shared, c.Sleep, c.InformersStop),
 		resources: &resourceChanges{},
@@ -67,22 +70,38 @@ func newRunState(c Config) (*runState, error) {
 	}, nil
 }
 
+// narrowInformers are informers with a field selector, by selector.
+type narrowInformers struct {
+	client     kubernetes.Interface
+	mu         sync.Mutex
+	bySelector map[string]informers.SharedInformerFactory
+}
+
 // selected returns informers of the objects that the field selector matches, for a resource with too many objects to hold all.
 func (s *runState) selected(selector fields.Selector) informers.SharedInformerFactory {
-	key := selector.String()
-	if factory, ok := s.narrow[key]; ok {
+	n, key := s.narrow, selector.String()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if factory, ok := n.bySelector[key]; ok {
 		return factory
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0,
+	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = key }))
-	s.narrow[key] = factory
+	n.bySelector[key] = factory
 	return factory
+}
+
+// all returns the factories.
+func (n *narrowInformers) all() []informers.SharedInformerFactory {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.bySelector))
 }
 
 // start starts all informers that the controllers have requested.
 func (s *runState) start() {
 	s.shared.Start(s.config.InformersStop)
-	for _, factory := range s.narrow {
+	for _, factory := range s.narrow.all() {
 		factory.Start(s.stop)
 	}
 	close(s.started)
@@ -91,9 +110,13 @@ func (s *runState) start() {
 // close stops the informers of this call of Run, waits for them, and removes its handlers from the shared ones.
 func (s *runState) close() error {
 	close(s.stop)
-	for _, factory := range s.narrow {
+	for _, factory := range s.narrow.all() {
 		factory.Shutdown()
 	}
 	s.metadata.close()
-	return s.shared.removeHandlers()
+	errs := []error{s.shared.removeHandlers()}
+	for _, part := range s.parts {
+		errs = append(errs, part.removeHandlers())
+	}
+	return errors.Join(errs...)
 }

@@ -30,10 +30,11 @@ type sharedInformers struct {
 	factory       informers.SharedInformerFactory
 	started, stop <-chan struct{}
 
-	mu        sync.Mutex
-	handlers  []handler
-	requested map[schema.GroupVersionResource]bool // which informers were requested
-	byType    map[reflect.Type]cache.SharedIndexInformer
+	requested *sync.Map // by resource, the informers that were requested, also by other parts
+
+	mu       sync.Mutex
+	handlers []handler
+	byType   map[reflect.Type]cache.SharedIndexInformer
 }
 
 type handler struct {
@@ -43,9 +44,16 @@ type handler struct {
 
 // newSharedInformers returns informers whose handlers get events from started until stop.
 func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
-	s := &sharedInformers{factory: factory, started: started, stop: stop, requested: map[schema.GroupVersionResource]bool{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
+	s := &sharedInformers{factory: factory, started: started, stop: stop, requested: &sync.Map{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
 	s.Groups = lazyinformer.GroupsOf(s)
 	return s
+}
+
+// part returns informers whose handlers get events from started on.
+func (s *sharedInformers) part(started <-chan struct{}) *sharedInformers {
+	part := newSharedInformers(s.factory, started, s.stop)
+	part.requested = s.requested
+	return part
 }
 
 // InformerFor returns the shared informer for the object's type, recording handlers.
@@ -105,15 +113,14 @@ func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndex
 	s.byType[reflect.TypeOf(object)] = informer
 	for _, kind := range kinds {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		s.requested[resource] = true
+		s.requested.Store(resource, true)
 	}
 }
 
 // has reports whether an informer of the resource's whole objects was requested.
 func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requested[resource]
+	_, found := s.requested.Load(resource)
+	return found
 }
 
 func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {

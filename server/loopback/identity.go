@@ -36,3 +36,9 @@ func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
 	caller.Groups = slices.Clone(who.Groups)
 	return &authenticator.Response{User: &caller}, true, nil
 }
+
+// Made reports whether a request was made through a [Transport].
+func Made(req *http.Request) bool {
+	_, ok := req.Context().Value(identityKey{}).(*user.DefaultInfo)
+	return ok
+}
