@@ -96,7 +96,7 @@ func New(c Config) (*Chain, error) {
 		return nil, err
 	}
 	decorators := admission.Decorators{admission.DecoratorFunc(withReasons), admission.DecoratorFunc(metrics.WithControllerMetrics)}
-	chain, err := c.Options.kube.GenericAdmission.Plugins.NewFromPlugins(names, configs, initializers, decorators)
+	chain, err := plugins().NewFromPlugins(names, configs, lateInitializer{initializers, c.Informers, c.Drained}, decorators)
 	if err != nil {
 		return nil, fmt.Errorf("setting up admission plugins: %w", err)
 	}
