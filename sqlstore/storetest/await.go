@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -45,5 +46,32 @@ func testAwait(t *testing.T, open Opener) {
 	cancel(gaveUp)
 	if err := s.Await(ctx, at.Revision+writes+1); !errors.Is(err, gaveUp) {
 		t.Errorf("waiting for a missing revision ends with %v", err)
+	}
+}
+
+// testOnNext checks that a change wakes those that wait for the resource, once, and no others.
+func testOnNext(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	woken := make(chan string, 10)
+	s.OnNext(things, func() { woken <- "the one that waits" })
+	s.OnNext(sqlstore.Resource{Name: "others"}, func() { woken <- "one that waits for another resource" })
+	s.OnNext(things, func() { woken <- "one that no longer waits" })()
+	for i := range 2 {
+		must(t, s, put(fmt.Sprint(i), "{}", nil))
+	}
+	s.OnNext(things, func() { woken <- "one that waits again" })
+	must(t, s, put("2", "{}", nil))
+	for range 2 {
+		select {
+		case who := <-woken:
+			if who != "the one that waits" && who != "one that waits again" {
+				t.Errorf("a change wakes %s", who)
+			}
+		case <-time.After(patience):
+			t.Fatal("a change wakes nobody")
+		}
+	}
+	if len(woken) > 0 {
+		t.Errorf("a change wakes %s too", <-woken)
 	}
 }

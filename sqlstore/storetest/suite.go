@@ -22,6 +22,7 @@ func Run(t *testing.T, open Opener) {
 		{"ReplayOfSelections", testReplayOfSelections},
 		{"ReplayReadsWhatConcerns", testReplayReadsWhatConcerns},
 		{"Await", testAwait},
+		{"OnNext", testOnNext},
 		{"CatchUp", testCatchUp},
 		{"CatchUpBehindCompaction", testCatchUpBehindCompaction},
 		{"SlowSubscriber", testSlowSubscriber},

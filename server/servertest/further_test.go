@@ -1,0 +1,65 @@
+package servertest_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/server/servertest"
+)
+
+// What a server with nothing to do may run. Each informer takes ten goroutines and the memory of its objects: one that waits for a
+// resource without objects must sleep (package lazyinformer), and a controller without objects must wait (controllers.controller.awaits).
+const (
+	maxInformers  = 21
+	maxGoroutines = 540
+)
+
+// TestFurtherServer counts what a second server of the process runs when it has started and nobody uses it.
+func TestFurtherServer(t *testing.T) {
+	start := func() {
+		s := servertest.Run(t, servertest.Options{})
+		eventually(t, "controllers run", func(ctx context.Context) bool {
+			_, err := client(t, s).CoreV1().ServiceAccounts("kube-system").Get(ctx, "default", metav1.GetOptions{})
+			return err == nil
+		})
+	}
+	var informers, goroutines int
+	settle := func() {
+		informers, goroutines = running()
+		for quiet := 0; quiet < 20; time.Sleep(50 * time.Millisecond) { // until nothing has started for a second
+			n, all := running()
+			if quiet++; n > informers || all > goroutines {
+				quiet = 0
+			}
+			informers, goroutines = n, all
+		}
+	}
+	start()
+	settle()
+	before, beforeAll := informers, goroutines
+	start()
+	settle()
+	if informers-before > maxInformers {
+		t.Errorf("%d informers run instead of %d", informers-before, maxInformers)
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		_, goroutines = running()
+		return goroutines-beforeAll <= maxGoroutines, nil
+	})
+	if err != nil {
+		t.Errorf("%d goroutines run instead of %d", goroutines-beforeAll, maxGoroutines)
+	}
+}
+
+// running counts the informers and goroutines of the process.
+func running() (informers, goroutines int) {
+	text := make([]byte, 16<<20)
+	text = text[:runtime.Stack(text, true)]
+	return strings.Count(string(text), "tools/cache.(*sharedProcessor).run("), runtime.NumGoroutine()
+}
