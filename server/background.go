@@ -27,7 +27,7 @@ func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 	if o := b.options; o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
 		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
-	if made.bootstrap, err = newBootstrap(b, s, a.resources.Repair); err != nil {
+	if made.bootstrap, err = newBootstrap(b, s, a); err != nil {
 		return nil, err
 	}
 	if made.controllers, err = newControllers(b, s, a); err != nil {
@@ -40,7 +40,7 @@ func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 	return made, nil
 }
 
-func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootstrap.Bootstrap, error) {
+func newBootstrap(b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
 	o, headers := b.options, s.authentication.RequestHeader
 	endpoint := bootstrap.Endpoint{Port: o.Serving.BindPort}
 	if o.EndpointReconciler != noEndpoint {
@@ -50,8 +50,8 @@ func newBootstrap(b *base, s *security, repair bootstrap.ServiceRepair) (*bootst
 		endpoint.Lease = bootstrap.EndpointLease
 	}
 	return bootstrap.New(bootstrap.Config{
-		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC,
-		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: repair},
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC, Store: directly(b, s, a),
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: a.resources.Repair},
 		Endpoint: endpoint, InMemory: o.InMemory,
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         s.authentication.UserCA,

@@ -59,6 +59,9 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Configured reports whether plugins have a configuration, which can name webhooks and policies.
+func (o *Options) Configured() bool { return o.kube.GenericAdmission.ConfigFile != "" }
+
 // Disable turns plugins off.
 func (o *Options) Disable(plugins ...string) {
 	o.kube.GenericAdmission.DisablePlugins = append(o.kube.GenericAdmission.DisablePlugins, plugins...)

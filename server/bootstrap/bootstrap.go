@@ -31,6 +31,8 @@ type Config struct {
 	KubeletClient string
 	// RBAC means that the authorizer RBAC is in use, on Informers.
 	RBAC bool
+	// Store stores default roles that another server of the process has created before. Nil sends requests for all.
+	Store StoreFunc
 	// Services is the address space of Services.
 	Services Services
 	// Endpoint is where this server is reached.
@@ -98,7 +100,7 @@ func New(c Config) (*Bootstrap, error) {
 	hooks := append(beforeService,
 		rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(within(ctx, config))
-		}, c.KubeletClient, authorizer),
+		}, c.Store, c.KubeletClient, authorizer),
 		priorityClassesHook(client),
 		flowControlHook(client),
 		serviceRepairHook(c.Services.Repair),

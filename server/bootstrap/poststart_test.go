@@ -36,7 +36,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 		min  int // the least number of objects that it creates
 	}{
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
-		{rbacHook(only(client), "kubelet-client", nil), 100},
+		{rbacHook(only(client), nil, "kubelet-client", nil), 100},
 		{priorityClassesHook(client), 2},
 		{flowControlHook(client), 15},
 	} {
@@ -66,7 +66,7 @@ func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interfa
 
 func TestRolesRegainMissingRulesAndKeepAddedRules(t *testing.T) {
 	client := fake.NewClientset()
-	hook := rbacHook(only(client), "kubelet-client", nil)
+	hook := rbacHook(only(client), nil, "kubelet-client", nil)
 	if err := hook.ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/compatibility"
@@ -43,13 +44,16 @@ type Built struct {
 }
 
 // Has reports whether there is a storage of a resource.
-func (b *Built) Has(resource schema.GroupVersionResource) bool {
+func (b *Built) Has(resource schema.GroupVersionResource) bool { return b.Storage(resource) != nil }
+
+// Storage returns the storage of a resource, nil if there is none.
+func (b *Built) Storage(resource schema.GroupVersionResource) rest.Storage {
 	for _, group := range b.Groups {
-		if _, found := group.VersionedResourcesStorageMap[resource.Version][resource.Resource]; found && group.PrioritizedVersions[0].Group == resource.Group {
-			return true
+		if storage, found := group.VersionedResourcesStorageMap[resource.Version][resource.Resource]; found && group.PrioritizedVersions[0].Group == resource.Group {
+			return storage
 		}
 	}
-	return false
+	return nil
 }
 
 // Destroy stops the background work of the storages. They must not be used afterwards.

@@ -2,12 +2,15 @@ package servertest_test
 
 import (
 	"context"
+	"encoding/json"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/sqube/sqube/server/servertest"
@@ -54,6 +57,49 @@ func TestFurtherServer(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("%d goroutines run instead of %d", goroutines-beforeAll, maxGoroutines)
+	}
+}
+
+// TestDefaultRoles checks that each server has the default roles and bindings as its own objects, with the same content.
+func TestDefaultRoles(t *testing.T) {
+	var uids []types.UID
+	var contents []string
+	for range 3 {
+		s := servertest.Run(t, servertest.Options{})
+		rbac := client(t, s).RbacV1()
+		role, err := rbac.ClusterRoles().Get(t.Context(), "system:node", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		binding, err := rbac.ClusterRoleBindings().Get(t.Context(), "cluster-admin", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		uids = append(uids, role.UID, binding.UID)
+		for _, o := range []metav1.Object{role, binding} {
+			if age := time.Since(o.GetCreationTimestamp().Time); age > patience || age < -time.Second {
+				t.Errorf("%s is %v old", o.GetName(), age)
+			}
+			o.SetUID("")
+			o.SetResourceVersion("")
+			o.SetCreationTimestamp(metav1.Time{})
+			for i := range o.GetManagedFields() {
+				o.GetManagedFields()[i].Time = nil
+			}
+		}
+		content, err := json.Marshal([]any{role, binding})
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents = append(contents, string(content))
+	}
+	if slices.Sort(uids); len(slices.Compact(slices.Clone(uids))) != len(uids) {
+		t.Errorf("servers share objects: %v", uids)
+	}
+	for _, content := range contents[1:] {
+		if content != contents[0] {
+			t.Errorf("a server has\n%s\nanother one\n%s", content, contents[0])
+		}
 	}
 }
 
