@@ -74,7 +74,7 @@ func start(t *testing.T) *server {
 	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	documents, err := openapi.New(openapi.Config{
 		BuiltIn:     builtIn,
-		Definitions: s.Established,
+		Definitions: s.Established, Whole: s.Whole,
 	})
 	must(t, err)
 	router := mux.NewRouter().SkipClean(true)

@@ -15,6 +15,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/watchtask"
 )
 
 // ServeHTTP serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
@@ -41,6 +42,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		codecs.WriteError(w, r, negotiation.NewUnsupportedMediaTypeError(accepted))
 		return
 	}
+	defer watchtask.AtEnd(r, s.inUse.begin(info.Resource+"."+info.APIGroup))
 	s.reads.handler(info)(w, r)
 }
 

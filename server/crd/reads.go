@@ -187,12 +187,17 @@ func (s *reads) follow(informer cache.SharedInformer) error {
 		if err != nil {
 			return
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.made, name)
+		s.forget(name)
 	}})
 	if err != nil {
 		return fmt.Errorf("watch custom resource definitions: %w", err)
 	}
 	return nil
+}
+
+// forget removes the handlers of a definition.
+func (s *reads) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.made, name)
 }

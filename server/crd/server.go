@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/registry/generic"
+	registry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
@@ -43,9 +45,12 @@ const resync = 5 * time.Minute
 // Server serves definitions and custom resources.
 type Server struct {
 	group     *genericapiserver.APIGroupInfo
-	client    clientset.Interface
+	client    statusClient
 	factory   externalversions.SharedInformerFactory
-	informer  informers.CustomResourceDefinitionInformer
+	informer  informers.CustomResourceDefinitionInformer // without schemas
+	whole     wholeDefinitions
+	inUse     *inUse
+	keep      time.Duration
 	catalog   catalog
 	published cache.ResourceEventHandlerRegistration
 
@@ -72,14 +77,23 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
 	}
+	slim, err := newSlimInformer(c.Storage, resync)
+	if err != nil {
+		return nil, err
+	}
 	factory := externalversions.NewSharedInformerFactory(client, resync)
+	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return slim })
+	whole := wholeDefinitions{group.VersionedResourcesStorageMap["v1"]["customresourcedefinitions"].(registry.Getter)}
 	s := &Server{
 		started:  make(chan struct{}),
 		group:    group,
-		client:   client,
+		client:   statusClient{client.ApiextensionsV1(), whole},
 		factory:  factory,
 		informer: factory.Apiextensions().V1().CustomResourceDefinitions(),
+		whole:    whole,
+		keep:     cmp.Or(c.KeepUnused, keepUnused),
 	}
+	s.inUse = newInUse(s.informer, whole)
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}
@@ -91,9 +105,9 @@ func New(c Config) (*Server, error) {
 			return false
 		}
 	})
-	s.establishing = establish.NewEstablishingController(s.informer, client.ApiextensionsV1())
+	s.establishing = establish.NewEstablishingController(s.informer, s.client)
 
-	seen := s.informer
+	var seen informers.CustomResourceDefinitionInformer = s.inUse
 	if c.SoleServer {
 		seen = noEstablishedWait{seen}
 	}
@@ -131,6 +145,7 @@ func New(c Config) (*Server, error) {
 	if err := s.reads.follow(s.informer.Informer()); err != nil {
 		return nil, err
 	}
+	s.inUse.forgotten = s.reads.forget
 	if s.published, err = publish(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
 		return nil, err
 	}
@@ -140,12 +155,20 @@ func New(c Config) (*Server, error) {
 // Group is apiextensions.k8s.io, to be served like the built-in groups.
 func (s *Server) Group() *genericapiserver.APIGroupInfo { return s.group }
 
-// Established lists the established definitions by name. They are shared and must not be changed.
+// Established lists the established definitions by name, without schemas. They are shared and must not be changed.
 func (s *Server) Established() []*apiextensionsv1.CustomResourceDefinition {
 	return established(s.catalog.indexer.List())
 }
 
-// Informer watches the definitions. Run starts it.
+// Whole returns the current definition, with its schemas.
+func (s *Server) Whole(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return s.whole.read(ctx, name)
+}
+
+// InUse returns how many definitions have their schemas in memory.
+func (s *Server) InUse() int { return s.inUse.count() }
+
+// Informer watches the definitions, without schemas. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
 
 // ConversionFailures returns how often webhooks have failed to convert objects of the group.
@@ -156,6 +179,9 @@ func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFa
 func (s *Server) HasSynced() bool {
 	return s.informer.Informer().HasSynced() && s.published.HasSynced()
 }
+
+// keepUnused is how long what was made of a definition stays in memory after the last request for its resource.
+const keepUnused = 5 * time.Minute
 
 // workers is how many definitions a controller handles at once, like kube-apiserver. naming and establishing handle one.
 const workers = 5
@@ -169,11 +195,10 @@ const workers = 5
 //	apiapproval          reports *.k8s.io groups without approval
 //	finalizer            deletes custom resources before their definition
 func (s *Server) Run(ctx context.Context) {
-	definitions := s.client.ApiextensionsV1()
-	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, definitions)
-	nonStructural := nonstructuralschema.NewConditionController(s.informer, definitions)
-	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(s.informer, definitions)
-	finalizing := finalizer.NewCRDFinalizer(s.informer, definitions, s.resources)
+	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, s.client)
+	nonStructural := nonstructuralschema.NewConditionController(maybeUnstructured{s.informer, s.whole}, s.client)
+	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(s.informer, s.client)
+	finalizing := finalizer.NewCRDFinalizer(s.informer, s.client, s.resources)
 
 	s.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
@@ -183,6 +208,7 @@ func (s *Server) Run(ctx context.Context) {
 		func(ctx context.Context) { nonStructural.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { approval.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { finalizing.RunWithContext(workers, ctx) },
+		func(ctx context.Context) { s.inUse.run(ctx, s.keep) },
 	} {
 		running.Go(func() { run(ctx) })
 	}
@@ -226,6 +252,9 @@ type Config struct {
 	RequestTimeout, MinRequestTimeout time.Duration
 	MaxRequestBodyBytes               int64
 	DeleteCollectionWorkers           int
+	// KeepUnused is how long what was made of a definition stays in memory after the last request for its resource; 0 means five
+	// minutes.
+	KeepUnused time.Duration
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
 	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new

@@ -25,12 +25,7 @@ import (
 // NewGroup builds apiextensions.k8s.io. Definitions are stored as v1. (kube-apiserver still writes the shorter v1beta1, because
 // of etcd's limit of 1.5 MB. Rows have no such limit.)
 func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo, error) {
-	options := resources.CodecRESTOptions{
-		Codec:     apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
-		Versioner: apiextensionsv1.SchemeGroupVersion,
-		Decorator: storage,
-	}
-	definitions, err := customresourcedefinition.NewREST(apiserver.Scheme, options)
+	definitions, err := customresourcedefinition.NewREST(apiserver.Scheme, definitionOptions(storage))
 	if err != nil {
 		return nil, fmt.Errorf("build the storage of customresourcedefinitions: %w", err)
 	}
@@ -41,6 +36,14 @@ func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo,
 		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiserver.Scheme, definitions),
 	}
 	return &group, nil
+}
+
+func definitionOptions(storage generic.StorageDecorator) resources.CodecRESTOptions {
+	return resources.CodecRESTOptions{
+		Codec:     apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion),
+		Versioner: apiextensionsv1.SchemeGroupVersion,
+		Decorator: storage,
+	}
 }
 
 // customResourceOptions stores custom resources as JSON. For each definition, upstream's handler wraps this codec in conversion

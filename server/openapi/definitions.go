@@ -1,11 +1,13 @@
 package openapi
 
 import (
+	"context"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	apiextensionsfeatures "k8s.io/apiextensions-apiserver/pkg/features"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
@@ -30,6 +32,19 @@ func byPath(definitions []definition) map[string][]definition {
 // generation.
 func identity(d definition) string {
 	return fmt.Sprintf("%s %s %d", d.Name, d.UID, d.Generation)
+}
+
+// withSchemas returns the current definition of that name with its schemas, or nil if it has been deleted. It may be newer than d,
+// and than the ETag of a document that is made of it. Clients will get a newer ETag later.
+func (s *Service) withSchemas(d definition) (definition, error) {
+	whole, err := s.whole(context.Background(), d.Name) // not a request's context: others may wait for the document, too
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the schemas of %s: %w", d.Name, err)
+	}
+	return whole, nil
 }
 
 // etag returns the ETag of a document made from the definitions.

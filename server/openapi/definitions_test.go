@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"google.golang.org/protobuf/proto"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kube-openapi/pkg/handler3"
@@ -21,6 +23,15 @@ import (
 type definitions []definition
 
 func (d definitions) list() []definition { return d }
+
+func (d definitions) whole(_ context.Context, name string) (definition, error) {
+	for _, found := range d {
+		if found.Name == name {
+			return found, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), name)
+}
 
 // crd makes a definition that is served as v1 and v2 and has all subresources.
 func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
@@ -154,7 +165,8 @@ func TestRenderedDocumentsAreForgotten(t *testing.T) {
 }
 
 func BenchmarkV2WithDefinition(b *testing.B) {
-	s, err := New(Config{BuiltIn: everything(b), Definitions: definitions{crd("widgets", "Widget")}.list})
+	defined := definitions{crd("widgets", "Widget")}
+	s, err := New(Config{BuiltIn: everything(b), Definitions: defined.list, Whole: defined.whole})
 	if err != nil {
 		b.Fatal(err)
 	}

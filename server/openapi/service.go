@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,8 +14,11 @@ import (
 type Config struct {
 	// BuiltIn are the built-in group versions that are served.
 	BuiltIn []schema.GroupVersion
-	// Definitions lists the established CustomResourceDefinitions by name. The service does not change them.
+	// Definitions lists the established CustomResourceDefinitions by name. They need no schemas, and the service does not change
+	// them.
 	Definitions func() []*apiextensionsv1.CustomResourceDefinition
+	// Whole returns the current CustomResourceDefinition of that name, with its schemas.
+	Whole func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	// Remotes lists what other servers publish; nil for nothing. If two publish the same group version, the first one wins.
 	Remotes func() []Remote
 }
@@ -22,7 +26,8 @@ type Config struct {
 // Service serves OpenAPI documents. It is safe for concurrent use.
 type Service struct {
 	builtin     *builtin
-	definitions func() []definition
+	definitions func() []definition // without schemas
+	whole       func(context.Context, string) (definition, error)
 	remotes     func() []Remote
 	rendered    *cache
 	// seed is part of the ETag of every document with custom resources, since another release may render them differently.
@@ -45,6 +50,7 @@ func New(c Config) (*Service, error) {
 	return &Service{
 		builtin:     b,
 		definitions: c.Definitions,
+		whole:       c.Whole,
 		remotes:     c.Remotes,
 		rendered:    newCache(keep),
 		seed:        hash(seed...),

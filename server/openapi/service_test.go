@@ -46,7 +46,7 @@ func everything(t testing.TB) []schema.GroupVersion {
 
 func newService(t *testing.T, builtIn []schema.GroupVersion, d definitions) *Service {
 	t.Helper()
-	s, err := New(Config{BuiltIn: builtIn, Definitions: d.list})
+	s, err := New(Config{BuiltIn: builtIn, Definitions: d.list, Whole: d.whole})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,6 +137,9 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 	if err != nil {
 		return pieces{}, err
 	}
+	if d, err = s.withSchemas(d); d == nil {
+		return pieces{}, err
+	}
 	var docs []*spec.Swagger
 	for _, v := range d.Spec.Versions {
 		if !v.Served {

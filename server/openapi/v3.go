@@ -32,7 +32,7 @@ func (s *Service) documents() map[string]document {
 	for path, list := range byPath(s.definitions()) {
 		etag := s.etag(list)
 		docs[path] = document{url: location(path, etag), etag: etag, build: func(f form) ([][]byte, error) {
-			return get(s.rendered, fmt.Sprint("v3 ", f, path, etag), func() ([][]byte, error) { return renderV3(path, list, f) })
+			return get(s.rendered, fmt.Sprint("v3 ", f, path, etag), func() ([][]byte, error) { return s.renderV3(path, list, f) })
 		}}
 	}
 	for _, r := range slices.Backward(s.remotes()) {
@@ -103,9 +103,16 @@ func location(document, etag string) string {
 }
 
 // renderV3 builds the document of a custom group version.
-func renderV3(path string, definitions []definition, f form) ([][]byte, error) {
+func (s *Service) renderV3(path string, definitions []definition, f form) ([][]byte, error) {
 	var parts []*spec3.OpenAPI
 	for _, d := range definitions {
+		d, err := s.withSchemas(d)
+		if err != nil {
+			return nil, err
+		}
+		if d == nil {
+			continue
+		}
 		for _, v := range d.Spec.Versions {
 			if !v.Served || path != "apis/"+d.Spec.Group+"/"+v.Name {
 				continue

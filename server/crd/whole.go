@@ -1,0 +1,88 @@
+package crd
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	clients "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// wholeDefinitions reads definitions with their schemas.
+type wholeDefinitions struct{ rest.Getter }
+
+// read returns the current definition.
+func (w wholeDefinitions) read(ctx context.Context, name string) (definition, error) {
+	stored, err := w.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	d := &apiextensionsv1.CustomResourceDefinition{}
+	if err := apiserver.Scheme.Convert(stored, d, nil); err != nil {
+		return nil, fmt.Errorf("read definition %s: %w", name, err)
+	}
+	return d, nil
+}
+
+// statusClient writes the status and the finalizers of definitions that have no schemas, as controllers have them. The request has
+// the whole definition, since admission and the audit log see it.
+type statusClient struct {
+	clients.CustomResourceDefinitionsGetter
+	whole wholeDefinitions
+}
+
+// CustomResourceDefinitions implements clients.CustomResourceDefinitionsGetter.
+func (c statusClient) CustomResourceDefinitions() clients.CustomResourceDefinitionInterface {
+	return statusWriter{c.CustomResourceDefinitionsGetter.CustomResourceDefinitions(), c.whole}
+}
+
+type statusWriter struct {
+	clients.CustomResourceDefinitionInterface
+	whole wholeDefinitions
+}
+
+// UpdateStatus implements clients.CustomResourceDefinitionInterface.
+func (w statusWriter) UpdateStatus(ctx context.Context, d definition, options metav1.UpdateOptions) (definition, error) {
+	whole, err := w.whole.read(ctx, d.Name)
+	if err != nil {
+		return nil, err
+	}
+	if whole.UID != d.UID || whole.ResourceVersion != d.ResourceVersion {
+		return nil, apierrors.NewConflict(apiextensionsv1.Resource("customresourcedefinitions"), d.Name, fmt.Errorf("it has changed"))
+	}
+	whole.Status, whole.Finalizers = d.Status, d.Finalizers
+	return w.CustomResourceDefinitionInterface.UpdateStatus(ctx, whole, options)
+}
+
+// maybeUnstructured gives the controller that checks whether schemas are structural only the schemas that may not be: those of
+// definitions from before v1, which alone can preserve unknown fields or have its condition.
+type maybeUnstructured struct {
+	informers.CustomResourceDefinitionInformer
+	whole wholeDefinitions
+}
+
+// Lister implements informers.CustomResourceDefinitionInformer.
+func (i maybeUnstructured) Lister() listers.CustomResourceDefinitionLister {
+	return maybeUnstructuredLister{i.CustomResourceDefinitionInformer.Lister(), i.whole}
+}
+
+type maybeUnstructuredLister struct {
+	listers.CustomResourceDefinitionLister
+	whole wholeDefinitions
+}
+
+// Get implements listers.CustomResourceDefinitionLister.
+func (l maybeUnstructuredLister) Get(name string) (definition, error) {
+	d, err := l.CustomResourceDefinitionLister.Get(name)
+	if err == nil && (d.Spec.PreserveUnknownFields || apihelpers.FindCRDCondition(d, apiextensionsv1.NonStructuralSchema) != nil) {
+		return l.whole.read(context.Background(), name)
+	}
+	return d, err
+}
