@@ -61,7 +61,7 @@ var registerMetrics = sync.OnceValue(func() error {
 		}
 		return all, nil
 	})
-	return errors.Join(append(errs, legacyregistry.CustomRegister(stores), legacyregistry.CustomRegister(certificates))...)
+	return errors.Join(append(errs, legacyregistry.CustomRegister(stores), legacyregistry.CustomRegister(certificates), legacyregistry.CustomRegister(schemas))...)
 })
 
 // observeRequest records an access to the objects of a resource in the database. To upstream's metrics, it is a request to etcd.
@@ -246,4 +246,25 @@ func (r *instances[T]) list() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
+}
+
+// schemas counts the custom resources of all servers in this process that are in use.
+var schemas = &schemaCollector{}
+
+var schemasInMemory = metrics.NewDesc("sqube_custom_resources_in_use",
+	"CustomResourceDefinitions whose schemas are in memory, since their resources were used in the last minutes.", nil, nil, metrics.ALPHA, "")
+
+type schemaCollector struct {
+	metrics.BaseStableCollector
+	instances[*Server]
+}
+
+func (c *schemaCollector) DescribeWithStability(descs chan<- *metrics.Desc) { descs <- schemasInMemory }
+
+func (c *schemaCollector) CollectWithStability(found chan<- metrics.Metric) {
+	n := 0
+	for _, s := range c.list() {
+		n += s.crd.InUse()
+	}
+	found <- metrics.NewLazyConstMetric(schemasInMemory, metrics.GaugeValue, float64(n))
 }

@@ -46,6 +46,7 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	s, err := New(ctx, p.Options, store)
 	if err == nil {
 		defer certificates.add(s)()
+		defer schemas.add(s)()
 		if p.Built != nil {
 			go p.Built(ctx, s)
 		}

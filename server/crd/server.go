@@ -52,7 +52,7 @@ type Server struct {
 	inUse     *inUse
 	keep      time.Duration
 	catalog   catalog
-	published cache.ResourceEventHandlerRegistration
+	published *publisher
 
 	// resources is upstream's handler. It has no exported type.
 	resources interface {
@@ -146,7 +146,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.inUse.forgotten = s.reads.forget
-	if s.published, err = publish(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
+	if s.published, err = newPublisher(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -177,7 +177,7 @@ func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFa
 // HasSynced reports whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.
 func (s *Server) HasSynced() bool {
-	return s.informer.Informer().HasSynced() && s.published.HasSynced()
+	return s.informer.Informer().HasSynced() && s.published.synced.Load()
 }
 
 // keepUnused is how long what was made of a definition stays in memory after the last request for its resource.
@@ -208,6 +208,7 @@ func (s *Server) Run(ctx context.Context) {
 		func(ctx context.Context) { nonStructural.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { approval.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { finalizing.RunWithContext(workers, ctx) },
+		s.published.run,
 		func(ctx context.Context) { s.inUse.run(ctx, s.keep) },
 	} {
 		running.Go(func() { run(ctx) })
