@@ -47,7 +47,7 @@ type server struct {
 	objects     dynamic.Interface
 }
 
-func start(t *testing.T) *server {
+func start(t *testing.T, change ...func(*crd.Config)) *server {
 	t.Helper()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, nil)
@@ -57,7 +57,7 @@ func start(t *testing.T) *server {
 	complete := make(chan struct{})
 	close(complete)
 
-	s, err := crd.New(crd.Config{
+	config := crd.Config{
 		Storage:    storage,
 		Loopback:   transport.Config(),
 		Admission:  admission.NewChainHandler(),
@@ -69,7 +69,11 @@ func start(t *testing.T) *server {
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
 		SoleServer: true, Complete: complete,
-	})
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	s, err := crd.New(config)
 	must(t, err)
 	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	documents, err := openapi.New(openapi.Config{

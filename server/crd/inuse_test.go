@@ -1,0 +1,115 @@
+package crd_test
+
+import (
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/server/crd"
+)
+
+// gadgets is another definition.
+const gadgets = `
+metadata: {name: gadgets.example.com}
+spec:
+  group: example.com
+  scope: Cluster
+  names: {plural: gadgets, singular: gadget, kind: Gadget, listKind: GadgetList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+func TestSchemasAreReadOnFirstUse(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, gadgets))
+	for _, path := range []string{"/apis/example.com/v1", "/openapi/v3", "/openapi/v3/apis/example.com/v1", "/openapi/v2"} {
+		s.get(t, path, "application/json")
+	}
+	if n := s.InUse(); n != 0 {
+		t.Errorf("%d definitions are in use before the first request for their objects", n)
+	}
+	held, err := s.Informer().Lister().Get("widgets.example.com")
+	must(t, err)
+	if held.Spec.Versions[0].Schema != nil {
+		t.Error("the informer holds schemas")
+	}
+	stored, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+	must(t, err)
+	if stored.Spec.Versions[0].Schema == nil || len(stored.Spec.Versions[0].AdditionalPrinterColumns) != 1 {
+		t.Errorf("the controllers have changed the definition: %+v", stored.Spec.Versions[0])
+	}
+	_, err = s.objects.Resource(widgetsV1).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if n := s.InUse(); n != 1 {
+		t.Errorf("%d definitions are in use after a list of the objects of one", n)
+	}
+}
+
+func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
+	s := start(t, func(c *crd.Config) { c.KeepUnused = 20 * time.Millisecond })
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, gadgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	defer events.Stop()
+	_, err = s.objects.Resource(widgetsV1.GroupVersion().WithResource("gadgets")).List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	eventually(t, "the schemas to be given up that no request uses", func() bool { return s.InUse() == 1 })
+	_, err = objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	if event, open := <-events.ResultChan(); !open || event.Type != watch.Added {
+		t.Fatalf("a watch meanwhile got %v", event)
+	}
+	events.Stop()
+	eventually(t, "all schemas to be given up", func() bool { return s.InUse() == 0 })
+
+	if _, err = objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("afterwards, an invalid object gets %v", err)
+	}
+	made, err := objects.Create(t.Context(), widget("two", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	if color, _, _ := unstructured.NestedString(made.Object, "spec", "color"); color != "red" {
+		t.Errorf("afterwards, an object has no defaults: %v", made.Object)
+	}
+	list, err := objects.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	if len(list.Items) != 2 {
+		t.Errorf("afterwards, a list has %v", list.Items)
+	}
+}
+
+// The schema that is in use is replaced when its definition changes, whether its status or its spec.
+func TestSchemasInUseFollowTheirDefinition(t *testing.T) {
+	s := start(t)
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
+	must(t, err)
+	definitions := s.definitions.ApiextensionsV1().CustomResourceDefinitions()
+	d, err := definitions.Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+	must(t, err)
+	d.Labels = map[string]string{"changed": "yes"}
+	d, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
+	must(t, err)
+	spec := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.XValidations[0].Rule = "self.replicas <= 9"
+	_, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
+	must(t, err)
+	eventually(t, "the new rule to apply", func() bool {
+		_, err := objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsInvalid(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if n := s.InUse(); n != 1 {
+		t.Errorf("%d definitions are in use", n)
+	}
+}
