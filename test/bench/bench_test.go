@@ -33,6 +33,7 @@ func TestQuickRun(t *testing.T) {
 
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
 		"namespaces":    {"--quick"},
+		"definitions":   {"--quick", "--floor=false"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {
 			t.Parallel()

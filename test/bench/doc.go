@@ -15,6 +15,7 @@
 //	                                                      # on Postgres a server is killed; fails if a target is missed
 //	go run ./test/bench --peers etcd control-plane        # what a control plane takes that has 100 pods and nothing to do
 //	go run ./test/bench --peers etcd namespaces           # what 5,000 namespaces cost, and to delete 1,000 of them
+//	go run ./test/bench --peers etcd definitions          # what 10, 100 and 1,000 CustomResourceDefinitions cost
 //	go run ./test/bench --peers etcd,kine-sqlite wear     # how many bytes each write puts on the disk
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //

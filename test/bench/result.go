@@ -21,6 +21,7 @@ type result struct {
 	PerSecond  figure `json:"per_second,omitempty"`
 	P50        figure `json:"p50_ms,omitempty"`
 	P99        figure `json:"p99_ms,omitempty"`
+	Longest    figure `json:"longest_ms,omitempty"`
 	// CPU is the servers' user and system time per operation, including a datastore shim's, in microseconds.
 	CPU figure `json:"cpu_us_per_operation,omitempty"`
 	// FirstCPU is that of the first operation, if measured separately.
@@ -32,6 +33,9 @@ type result struct {
 
 	RSS       figure `json:"rss_mib,omitempty"`
 	Anonymous figure `json:"anonymous_mib,omitempty"`
+	// RSSEach and AnonymousEach are memory for each definition, in KiB.
+	RSSEach       figure `json:"rss_kib_each,omitempty"`
+	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`
 	// Peak is the maximum RSS during the phase.
 	Peak figure `json:"peak_rss_mib,omitempty"`
 	// Failed is how many operations got no complete response, if that does not end the run.
@@ -92,6 +96,7 @@ func (s sample) result(clients, operations int) result {
 		PerSecond:   figure(float64(operations) / s.wall.Seconds()),
 		P50:         milliseconds(quantile(s.latencies, 50)),
 		P99:         milliseconds(quantile(s.latencies, 99)),
+		Longest:     milliseconds(quantile(s.latencies, 100)),
 		CPU:         microseconds(s.cpu) / figure(operations),
 		DatabaseCPU: microseconds(s.databaseCPU) / figure(operations),
 	}

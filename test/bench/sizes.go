@@ -8,33 +8,34 @@ import (
 
 // sizes define how much each phase does.
 type sizes struct {
-	Pods       int           // pods created, then listed
-	Nodes      int           // they run on, each watched by one kubelet
-	Writes     int           // ConfigMaps created, then updated, with 64 clients; shares of it of other writes
-	Gets       int           // single reads
-	Lists      int           // lists of each kind
-	Customs    int           // custom resources created, then listed
-	Watchers   int           // watchers of all ConfigMaps
-	Events     int           // creates that each of them sees
-	Idle       time.Duration // observation of a server without load
-	Rest       time.Duration // before a server is observed without load
-	Objects    int           // ConfigMaps of `bench size`
-	Crowd      int           // clients of `bench crowd`
-	Namespaces int           // namespaces of `bench namespaces`
-	Updates    int           // of the 2,000 objects of `bench churn`
-	Direct     bool          // updates go through the store, not the server
-	Retention  time.Duration // of their versions, unless all are kept
-	Settle     time.Duration // from the last of them to measuring the database
-	Duration   time.Duration // of the load of `bench scale`, and of the Leases of `bench wear`
-	Replicas   int           // of each of its Deployments
-	Pace       int           // pods started per second, on average
-	Strict     bool          // a missed target fails the run
-	Profiles   string        // folder for CPU profiles of each phase; empty for none
+	Pods        int           // pods created, then listed
+	Nodes       int           // they run on, each watched by one kubelet
+	Writes      int           // ConfigMaps created, then updated, with 64 clients; shares of it of other writes
+	Gets        int           // single reads
+	Lists       int           // lists of each kind
+	Customs     int           // custom resources created, then listed
+	Watchers    int           // watchers of all ConfigMaps
+	Events      int           // creates that each of them sees
+	Idle        time.Duration // observation of a server without load
+	Rest        time.Duration // before a server is observed without load
+	Objects     int           // ConfigMaps of `bench size`
+	Crowd       int           // clients of `bench crowd`
+	Namespaces  int           // namespaces of `bench namespaces`
+	Definitions int           // of `bench definitions`
+	Updates     int           // of the 2,000 objects of `bench churn`
+	Direct      bool          // updates go through the store, not the server
+	Retention   time.Duration // of their versions, unless all are kept
+	Settle      time.Duration // from the last of them to measuring the database
+	Duration    time.Duration // of the load of `bench scale`, and of the Leases of `bench wear`
+	Replicas    int           // of each of its Deployments
+	Pace        int           // pods started per second, on average
+	Strict      bool          // a missed target fails the run
+	Profiles    string        // folder for CPU profiles of each phase; empty for none
 }
 
 var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500,
-	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Namespaces: 5_000,
+	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Namespaces: 5_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
 	Duration: 15 * time.Minute, Replicas: 100, Pace: 25, Strict: true,
 }
@@ -42,7 +43,7 @@ var defaultSizes = sizes{
 // quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
 	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20,
-	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8, Namespaces: 50,
+	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8, Namespaces: 50, Definitions: 20,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }
@@ -62,6 +63,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them")
 	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
 	fs.IntVar(&s.Namespaces, "namespaces", s.Namespaces, "namespaces that namespaces makes; it deletes a fifth of them")
+	fs.IntVar(&s.Definitions, "definitions", s.Definitions, "definitions that definitions makes, and a tenth and a hundredth of them before")
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
 	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, instead of by requests: minutes for a million")
 	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn keeps versions, in the part that does not keep all")
@@ -73,7 +75,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 
 // validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Namespaces, s.Updates, s.Replicas, s.Pace} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Objects, s.Crowd, s.Namespaces, s.Definitions, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}

@@ -18,6 +18,7 @@ var suites = []suite{
 	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
 	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
 	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},
+	{name: "definitions", phases: definitionPhases, rows: definitionRows, sizes: &definitionSizes},
 	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true}},
 }
 
