@@ -59,15 +59,23 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	defer events.Stop()
-	_, err = s.objects.Resource(widgetsV1.GroupVersion().WithResource("gadgets")).List(t.Context(), metav1.ListOptions{})
+	others := s.objects.Resource(widgetsV1.GroupVersion().WithResource("gadgets"))
+	_, err = others.List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	eventually(t, "the schemas to be given up that no request uses", func() bool { return s.InUse() == 1 })
+	otherEvents, err := others.Watch(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	defer otherEvents.Stop()
+	if n := s.InUse(); n != 2 {
+		t.Errorf("%d definitions are in use during watches of the objects of two", n)
+	}
 	_, err = objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
 	must(t, err)
 	if event, open := <-events.ResultChan(); !open || event.Type != watch.Added {
 		t.Fatalf("a watch meanwhile got %v", event)
 	}
 	events.Stop()
+	otherEvents.Stop()
 	eventually(t, "all schemas to be given up", func() bool { return s.InUse() == 0 })
 
 	if _, err = objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
