@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/lazyinformer"
 )
@@ -54,6 +55,9 @@ type Config struct {
 	Sleep lazyinformer.Sleep
 	// Written is closed once a client other than this server may have written anything. Nil means that one has.
 	Written <-chan struct{}
+	// Metadata returns how informers read the metadata of a custom resource's objects. It returns nil for other resources, which they
+	// read by requests.
+	Metadata func(schema.GroupVersionResource) cache.ListerWatcher
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such

@@ -34,9 +34,8 @@ var whole = map[schema.GroupVersionResource]bool{
 // last user, and are recreated when the resource comes back.
 type metadataInformers struct {
 	client metadata.Interface
+	config Config
 	shared *sharedInformers
-	sleep  lazyinformer.Sleep
-	stop   <-chan struct{} // ends the shared informers
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -46,10 +45,10 @@ type metadataInformers struct {
 	byResource map[schema.GroupVersionResource]*metadataInformer
 }
 
-func newMetadataInformers(client metadata.Interface, shared *sharedInformers, sleep lazyinformer.Sleep, stop <-chan struct{}) *metadataInformers {
+func newMetadataInformers(client metadata.Interface, shared *sharedInformers, c Config) *metadataInformers {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &metadataInformers{
-		client: client, shared: shared, sleep: sleep, stop: stop, ctx: ctx, cancel: cancel,
+		client: client, config: c, shared: shared, ctx: ctx, cancel: cancel,
 		byResource: map[schema.GroupVersionResource]*metadataInformer{},
 	}
 }
@@ -71,7 +70,7 @@ func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (inform
 
 // Start starts the shared informers that were requested. The others start when their users run them. It ignores the channel, which
 // closes when the controller stops, since shared informers outlive the controller.
-func (m *metadataInformers) Start(<-chan struct{}) { m.shared.Start(m.stop) }
+func (m *metadataInformers) Start(<-chan struct{}) { m.shared.Start(m.config.InformersStop) }
 
 // close stops all informers of metadata and waits for them.
 func (m *metadataInformers) close() {
@@ -110,10 +109,15 @@ func (m *metadataInformer) Lister() cache.GenericLister {
 // present returns the current generation, and creates one if there is none. m.mu is held.
 func (m *metadataInformer) present() *generation {
 	if m.current == nil {
-		informer := metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0,
-			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
+		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+		var informer cache.SharedIndexInformer
+		if source := m.owner.config.Metadata(m.resource); source != nil {
+			informer = cache.NewSharedIndexInformer(source, &metav1.PartialObjectMetadata{}, 0, indexers)
+		} else {
+			informer = metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
+		}
 		_ = informer.SetTransform(strip) // fails only on a running informer
-		m.current = &generation{informer: lazyinformer.New(informer, m.resource, m.owner.sleep)}
+		m.current = &generation{informer: lazyinformer.New(informer, m.resource, m.owner.config.Sleep)}
 	}
 	return m.current
 }

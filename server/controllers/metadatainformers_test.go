@@ -75,7 +75,9 @@ func newTestInformers(t *testing.T) (*metadataInformers, *metadatafake.FakeMetad
 	})
 	stop := make(chan struct{})
 	shared := newSharedInformers(informers.NewSharedInformerFactory(kubefake.NewClientset(), 0), started(), stop)
-	m := newMetadataInformers(client, shared, sleepless, stop)
+	m := newMetadataInformers(client, shared, Config{
+		InformersStop: stop, Sleep: sleepless, Metadata: func(schema.GroupVersionResource) cache.ListerWatcher { return nil },
+	})
 	t.Cleanup(func() { close(stop); m.close() })
 	return m, client
 }

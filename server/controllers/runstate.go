@@ -62,7 +62,7 @@ func newRunState(c Config) (*runState, error) {
 		narrow:    &narrowInformers{client: clients, bySelector: map[string]informers.SharedInformerFactory{}},
 		collector: &collector{made: make(chan struct{})},
 		discovery: discovery,
-		metadata:  newMetadataInformers(clients.metadata, shared, c.Sleep, c.InformersStop),
+		metadata:  newMetadataInformers(clients.metadata, shared, c),
 		resources: &resourceChanges{},
 		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery)),
 		started:   started,

@@ -48,6 +48,7 @@ type Server struct {
 	client    statusClient
 	factory   externalversions.SharedInformerFactory
 	informer  informers.CustomResourceDefinitionInformer // without schemas
+	storage   generic.StorageDecorator
 	whole     wholeDefinitions
 	inUse     *inUse
 	keep      time.Duration
@@ -90,6 +91,7 @@ func New(c Config) (*Server, error) {
 		client:   statusClient{client.ApiextensionsV1(), whole},
 		factory:  factory,
 		informer: factory.Apiextensions().V1().CustomResourceDefinitions(),
+		storage:  c.Storage,
 		whole:    whole,
 		keep:     cmp.Or(c.KeepUnused, keepUnused),
 	}

@@ -1,7 +1,6 @@
 package crd
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -11,9 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/json"
 )
@@ -76,44 +73,13 @@ func (slimCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Ob
 
 // newSlimInformer returns an informer of definitions without schemas, which reads them from storage that decorate makes.
 func newSlimInformer(decorate generic.StorageDecorator, resync time.Duration) (cache.SharedIndexInformer, error) {
-	resource := apiextensionsv1.Resource("customresourcedefinitions")
-	config := definitionOptions(decorate)
-	config.Codec = slimCodec{config.Codec}
-	options, err := config.GetRESTOptions(resource, nil)
-	if err != nil {
-		return nil, err
-	}
-	rows, _, err := options.Decorator(options.StorageConfig, options.ResourcePrefix, nil,
+	options := definitionOptions(decorate)
+	options.Codec = slimCodec{options.Codec}
+	rows, _, err := newRows(options, apiextensionsv1.Resource("customresourcedefinitions"),
 		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinition{} },
-		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} },
-		storage.DefaultClusterScopedAttr, nil, nil)
+		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} })
 	if err != nil {
-		return nil, fmt.Errorf("build the storage that definitions are watched in: %w", err)
+		return nil, fmt.Errorf("build the storage in which definitions are watched: %w", err)
 	}
-	read := func(o metav1.ListOptions) storage.ListOptions {
-		predicate := storage.Everything
-		predicate.AllowWatchBookmarks = o.AllowWatchBookmarks
-		return storage.ListOptions{
-			ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
-			SendInitialEvents: o.SendInitialEvents, Predicate: predicate, Recursive: true,
-		}
-	}
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list := &apiextensionsv1.CustomResourceDefinitionList{}
-			return list, rows.GetList(ctx, options.ResourcePrefix, read(o), list)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			events, err := rows.Watch(ctx, options.ResourcePrefix, read(o))
-			if err != nil {
-				return nil, err
-			}
-			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
-				if held, ok := e.Object.(runtime.CacheableObject); ok {
-					e.Object = held.GetObject()
-				}
-				return e, true
-			}), nil
-		},
-	}, &apiextensionsv1.CustomResourceDefinition{}, resync, cache.Indexers{}), nil
+	return cache.NewSharedIndexInformer(rows.listWatch(), &apiextensionsv1.CustomResourceDefinition{}, resync, cache.Indexers{}), nil
 }
