@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,12 +31,13 @@ const (
 type objectCounter struct {
 	tracker flowcontrolrequest.StorageObjectCountTracker
 
-	mu       sync.Mutex
-	storages map[schema.GroupResource]storage.Interface
+	mu sync.Mutex
+	// storages of a resource in the order in which they were made. A custom resource can have one for requests and one for informers.
+	storages map[schema.GroupResource][]storage.Interface
 }
 
 func newObjectCounter() *objectCounter {
-	return &objectCounter{tracker: flowcontrolrequest.NewStorageObjectCountTracker(), storages: map[schema.GroupResource]storage.Interface{}}
+	return &objectCounter{tracker: flowcontrolrequest.NewStorageObjectCountTracker(), storages: map[schema.GroupResource][]storage.Interface{}}
 }
 
 // decorate returns a decorator that makes storages with next and counts their objects.
@@ -43,8 +45,8 @@ func (c *objectCounter) decorate(next generic.StorageDecorator) generic.StorageD
 	return decorate.Storage(next, func(resource schema.GroupResource, made storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.storages[resource] != made {
-			c.storages[resource] = made
+		if !slices.Contains(c.storages[resource], made) {
+			c.storages[resource] = append(c.storages[resource], made)
 			if err := made.EnableResourceSizeEstimation(noKeys); err != nil {
 				return nil, nil, err
 			}
@@ -67,11 +69,12 @@ func (c *objectCounter) has(resource schema.GroupResource) bool {
 // noKeys stands in for the list of keys from which upstream estimates sizes; the store measures them itself.
 func noKeys(context.Context) ([]string, error) { return nil, nil }
 
-// forget stops counting a resource, unless it has a new storage by now because its definition changed.
+// forget stops counting a resource, unless it has another storage, such as a new one because its definition changed.
 func (c *objectCounter) forget(resource schema.GroupResource, made storage.Interface) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.storages[resource] == made {
+	left := slices.DeleteFunc(slices.Clone(c.storages[resource]), func(s storage.Interface) bool { return s == made })
+	if c.storages[resource] = left; len(left) == 0 {
 		delete(c.storages, resource)
 		etcd3metrics.DeleteStoreStats(resource)
 	}
@@ -81,7 +84,7 @@ func (c *objectCounter) forget(resource schema.GroupResource, made storage.Inter
 func (c *objectCounter) report(resource schema.GroupResource, made storage.Interface, stats storage.Stats, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.storages[resource] == made {
+	if slices.Contains(c.storages[resource], made) {
 		etcd3metrics.UpdateStoreStats(resource, stats, err)
 	}
 }
@@ -97,7 +100,8 @@ func (c *objectCounter) run(ctx context.Context) {
 		c.mu.Lock()
 		storages := maps.Clone(c.storages)
 		c.mu.Unlock()
-		for resource, made := range storages {
+		for resource, all := range storages {
+			made := all[len(all)-1]
 			began := time.Now()
 			if began.Before(due[resource]) {
 				next[resource] = due[resource]

@@ -9,18 +9,24 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
+type counted struct {
+	storage.Interface
+	_ int // so that two are not at the same address
+}
+
 // TestForgottenWhileCounting deletes the definition of a resource while its objects are counted: the metric must not come back.
 func TestForgottenWhileCounting(t *testing.T) {
 	etcd3metrics.Register()
 	c := newObjectCounter()
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
-	made := struct{ storage.Interface }{}
-	c.storages[resource] = made
+	made, other := &counted{}, &counted{}
+	c.storages[resource] = []storage.Interface{made, other}
 	for _, test := range []struct {
 		step    func()
 		metrics int
 	}{
 		{func() { c.report(resource, made, storage.Stats{ObjectCount: 3}, nil) }, 1},
+		{func() { c.forget(resource, other) }, 1},
 		{func() { c.forget(resource, made); c.report(resource, made, storage.Stats{ObjectCount: 3}, nil) }, 0},
 	} {
 		test.step()
