@@ -12,7 +12,7 @@ import (
 // definitionSizes give a server time to free what a start took.
 var definitionSizes = func() sizes {
 	s := defaultSizes
-	s.Rest = 30 * time.Second
+	s.Rest = 40 * time.Second
 	return s
 }()
 
