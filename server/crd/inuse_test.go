@@ -1,9 +1,13 @@
 package crd_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,5 +123,35 @@ func TestSchemasInUseFollowTheirDefinition(t *testing.T) {
 	})
 	if n := s.InUse(); n != 1 {
 		t.Errorf("%d definitions are in use", n)
+	}
+}
+
+// With many definitions in a group, a further one is served as soon as it is established, and discovery has all.
+func TestOneMoreOfManyDefinitions(t *testing.T) {
+	const many = 100
+	s := start(t)
+	definition := func(i int) *apiextensionsv1.CustomResourceDefinition {
+		return parse[apiextensionsv1.CustomResourceDefinition](t, strings.NewReplacer(
+			"gadget", fmt.Sprintf("gadget%d", i), "Gadget", fmt.Sprintf("Gadget%d", i)).Replace(gadgets))
+	}
+	for i := range many {
+		_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition(i), metav1.CreateOptions{})
+		must(t, err)
+	}
+	s.define(t, definition(many))
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": fmt.Sprintf("Gadget%d", many)}}
+	object.SetName("one")
+	_, err := s.objects.Resource(widgetsV1.GroupVersion().WithResource(fmt.Sprintf("gadget%ds", many))).Create(t.Context(), object, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "discovery to have all definitions", func() bool {
+		all := &apidiscoveryv2.APIGroupDiscoveryList{}
+		must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
+		last := all.Items[len(all.Items)-1]
+		return last.Name == "example.com" && len(last.Versions[0].Resources) == many+1
+	})
+	var list metav1.APIResourceList
+	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), &list))
+	if len(list.APIResources) != many+1 || s.InUse() != 1 {
+		t.Errorf("%d resources are served, and %d definitions in use", len(list.APIResources), s.InUse())
 	}
 }

@@ -58,7 +58,14 @@ func (w statusWriter) UpdateStatus(ctx context.Context, d definition, options me
 		return nil, apierrors.NewConflict(apiextensionsv1.Resource("customresourcedefinitions"), d.Name, fmt.Errorf("it has changed"))
 	}
 	whole.Status, whole.Finalizers = d.Status, d.Finalizers
-	return w.CustomResourceDefinitionInterface.UpdateStatus(ctx, whole, options)
+	updated, err := w.CustomResourceDefinitionInterface.UpdateStatus(ctx, whole, options)
+	if err != nil {
+		return nil, err
+	}
+	for i := range updated.Spec.Versions { // a controller may keep it
+		updated.Spec.Versions[i].Schema = nil
+	}
+	return updated, nil
 }
 
 // maybeUnstructured gives the controller that checks whether schemas are structural only the schemas that may not be: those of
