@@ -71,7 +71,8 @@ type Aggregator struct {
 	certificate *dynamiccertificates.DynamicCertKeyPairContent
 	inMemory    bool
 	registrar   *registrar
-	available   []controller
+	local       controller
+	remote      controller
 	proxies     *proxies
 	installing  *apiserver.APIServiceRegistrationController
 	discovery   apiserver.DiscoveryAggregationController
@@ -116,7 +117,8 @@ func New(c Config) (*Aggregator, error) {
 		certificate: certificate,
 		inMemory:    c.InMemory,
 		registrar:   newRegistrar(client, services, c.BuiltIn, c.Definitions),
-		available:   []controller{local, remote},
+		local:       local,
+		remote:      remote,
 		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
 		documents:   newDocuments(),
 		started:     make(chan struct{}),
@@ -127,7 +129,7 @@ func New(c Config) (*Aggregator, error) {
 	if err := a.documents.follow(c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices()); err != nil {
 		return nil, fmt.Errorf("follow the Services of APIServices: %w", err)
 	}
-	a.proxies = &proxies{config: c, certificate: certificate, discovery: a.discovery, openAPI: a.openAPI}
+	a.proxies = &proxies{config: c, certificate: certificate, discovery: a.discovery, openAPI: a.openAPI, needed: make(chan struct{})}
 	a.installing = apiserver.NewAPIServiceRegistrationController(services, a.proxies)
 	certificate.AddListener(a.installing)
 	return a, nil
@@ -142,7 +144,8 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 // Run runs the controllers until ctx ends, and returns when they have stopped. It must be called once.
 //
 //	registrar  writes the APIServices of this server's own group versions
-//	available  writes the condition Available
+//	local      writes the condition Available of its own APIServices
+//	remote     writes that of others. It runs, like openAPI, from the first APIService that names a Service
 //	installing updates the proxies when APIServices change
 //	discovery  adds to discovery what the servers behind the proxies serve
 //	openAPI    reads their OpenAPI documents
@@ -151,17 +154,19 @@ func (a *Aggregator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
 	running.Go(func() { a.registrar.run(ctx) })
-	for _, controller := range a.available {
-		running.Go(func() { controller.Run(workers, ctx.Done()) })
-	}
+	running.Go(func() { a.local.Run(workers, ctx.Done()) })
 	running.Go(func() { a.installing.Run(ctx.Done(), a.installed) })
 	running.Go(func() {
 		if wait(ctx, a.installed) {
 			a.discovery.Run(ctx.Done(), a.discovered)
 		}
 	})
-	running.Go(func() { a.openAPI.RunWithContext(ctx) })
-	running.Go(func() { a.documents.run(ctx) })
+	running.Go(func() {
+		wait(ctx, a.proxies.needed) // if ctx has ended, they end too, and with them their queues
+		running.Go(func() { a.remote.Run(workers, ctx.Done()) })
+		running.Go(func() { a.openAPI.RunWithContext(ctx) })
+		a.documents.run(ctx)
+	})
 	close(a.started)
 	running.Wait()
 	a.factory.Shutdown()

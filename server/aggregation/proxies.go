@@ -39,6 +39,9 @@ type proxies struct {
 	openAPI     *openapiv3.AggregationController
 
 	byTarget sync.Map // of *proxy, by schema.GroupVersion
+
+	need   sync.Once
+	needed chan struct{} // closed at the first APIService that names a Service
 }
 
 // AddAPIService adds or updates an APIService.
@@ -47,6 +50,7 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 		p.RemoveAPIService(s.Name) // it may have named one before
 		return nil
 	}
+	p.need.Do(func() { close(p.needed) })
 	certificate, key := p.certificate.CurrentCertKeyContent()
 	made := newProxy(s, p.config, certificate, key)
 	_, known := p.byTarget.Swap(helper.APIServiceNameToGroupVersion(s.Name), made)
