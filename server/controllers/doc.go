@@ -42,4 +42,7 @@
 // objects are watched only if a controller reads them: by the server's shared informers, or with a field selector if these would
 // hold every Secret or ConfigMap. Nothing polls: discovery is read again when a CustomResourceDefinition changes, and every few
 // minutes to be safe.
+//
+// A controller that has nothing to do without objects of some resource is built when there is one; the garbage collector and the namespace
+// controller when a client first writes to a new database. Informers of resources without objects sleep: package lazyinformer.
 package controllers

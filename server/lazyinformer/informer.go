@@ -95,7 +95,8 @@ func (i *Informer) wait() {
 	ctx := i.ctx
 	i.mu.Unlock()
 	<-ctx.Done()
-	i.mu.Lock() // wake has either started it, or will not
+	i.mu.Lock()
+	i.awake = true // so that it does not wake up any more
 	i.mu.Unlock()
 	i.running.Wait()
 }
