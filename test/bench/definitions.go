@@ -12,7 +12,7 @@ import (
 // definitionSizes give a server time to free what a start took.
 var definitionSizes = func() sizes {
 	s := defaultSizes
-	s.Rest = 40 * time.Second
+	s.Rest = 20 * time.Second
 	return s
 }()
 
@@ -83,13 +83,19 @@ func generated(i int) (group, plural string, body []byte) {
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// defineAll creates the definitions of these numbers.
+// defineAll creates the definitions of these numbers, and waits until the server has nothing more to do with them.
 func defineAll(begin, end int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
-		return s.load(ctx, 4, end-begin, func(ctx context.Context, c *client, i int) error {
-			_, _, body := generated(begin + i)
-			return c.do(ctx, post(definitionsPath, body))
+		var m sample
+		err := s.observe(&m, func() error {
+			creates, err := s.sample(ctx, 4, end-begin, func(ctx context.Context, c *client, i int) error {
+				_, _, body := generated(begin + i)
+				return c.do(ctx, post(definitionsPath, body))
+			})
+			m.latencies = creates.latencies
+			return errors.Join(err, s.rests(ctx))
 		})
+		return m.result(4, end-begin), err
 	}
 }
 
