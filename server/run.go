@@ -179,7 +179,7 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	}
 	tasks.start("controllers", func() {
 		// Controllers read discovery, and objects that bootstrap creates.
-		if s.bootstrap.Wait(ctx) != nil {
+		if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {
 			return
 		}
 		config := s.controllers

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"sync/atomic"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -30,7 +29,7 @@ type publisher struct {
 	manager      aggregated.ResourceManager
 	registration cache.ResourceEventHandlerRegistration
 	changed      chan struct{} // holds one
-	synced       atomic.Bool   // all definitions that existed at the start are published
+	synced       chan struct{} // closed when all definitions that existed at the start are published
 
 	mu      sync.Mutex
 	pending map[schema.GroupVersion]bool
@@ -40,7 +39,7 @@ type publisher struct {
 func newPublisher(informer cache.SharedInformer, c catalog, manager aggregated.ResourceManager) (*publisher, error) {
 	p := &publisher{
 		catalog: c, manager: manager.WithSource(aggregated.CRDSource),
-		changed: make(chan struct{}, 1), pending: map[schema.GroupVersion]bool{},
+		changed: make(chan struct{}, 1), synced: make(chan struct{}), pending: map[schema.GroupVersion]bool{},
 	}
 	var err error
 	p.registration, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -99,20 +98,25 @@ func (p *publisher) run(ctx context.Context) {
 	if !cache.WaitFor(ctx, "", p.registration.HasSyncedChecker()) {
 		return
 	}
+	p.publishPending()
+	close(p.synced)
 	for {
-		p.mu.Lock()
-		pending := p.pending
-		p.pending = map[schema.GroupVersion]bool{}
-		p.mu.Unlock()
-		for gv := range pending {
-			p.publish(gv)
-		}
-		p.synced.Store(true)
 		select {
 		case <-p.changed:
+			p.publishPending()
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (p *publisher) publishPending() {
+	p.mu.Lock()
+	pending := p.pending
+	p.pending = map[schema.GroupVersion]bool{}
+	p.mu.Unlock()
+	for gv := range pending {
+		p.publish(gv)
 	}
 }
 

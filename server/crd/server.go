@@ -179,7 +179,22 @@ func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFa
 // HasSynced reports whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.
 func (s *Server) HasSynced() bool {
-	return s.informer.Informer().HasSynced() && s.published.synced.Load()
+	select {
+	case <-s.published.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait returns when HasSynced is true, or false when ctx ends.
+func (s *Server) Wait(ctx context.Context) bool {
+	select {
+	case <-s.published.synced:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // keepUnused is how long what was made of a definition stays in memory after the last request for its resource.
