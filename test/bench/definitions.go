@@ -118,7 +118,7 @@ func (s *session) restartSettled(ctx context.Context) (result, error) {
 func (s *session) rests(ctx context.Context) error {
 	return until(ctx, "the server rests", func() (bool, error) {
 		var m sample
-		err := s.observe(&m, func() error { return wait(ctx, 2*time.Second) })
+		err := s.observe(&m, func() error { return wait(ctx, s.sizes.Rest/10) })
 		return err == nil && 10*m.cpu < m.wall, err
 	})
 }
