@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"syscall"
 
+	"github.com/gorilla/mux"
 	"github.com/spf13/pflag"
 	servermux "k8s.io/apiserver/pkg/server/mux"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -53,7 +54,7 @@ func (s *Server) debug() http.Handler {
 }
 
 // installProfiling serves profiles and the log level to users that RBAC permits.
-func (s *Server) installProfiling(paths *paths) {
+func (s *Server) installProfiling(router *mux.Router) {
 	o := s.options.Features
 	if o.EnableContentionProfiling && (o.EnableProfiling || o.DebugSocketPath != "") {
 		runtime.SetBlockProfileRate(1)
@@ -62,8 +63,8 @@ func (s *Server) installProfiling(paths *paths) {
 		return
 	}
 	handler := s.debug()
-	paths.handlePrefix("/debug/pprof", handler)
-	paths.handlePrefix("/debug/flags", handler)
+	router.PathPrefix("/debug/pprof").Handler(handler)
+	router.PathPrefix("/debug/flags").Handler(handler)
 }
 
 // listenProfiling listens on a Unix socket at path that only this user may open. It returns nil for an empty path.

@@ -3,8 +3,8 @@ package server
 import (
 	"net/http"
 	"slices"
-	"strings"
 
+	"github.com/gorilla/mux"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -25,9 +25,10 @@ import (
 
 // routes returns the handler of all paths.
 func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]access.OpenIDDocument) http.Handler {
-	paths := &paths{exact: map[string]http.Handler{}}
+	router := mux.NewRouter().SkipClean(true)
+	paths := &paths{router: router}
 
-	paths.handlePrefix("/openapi/", documents)
+	router.PathPrefix("/openapi/").Handler(documents)
 	s.health(paths)
 	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
 	slis.SLIMetricsWithReset{}.Install(paths)
@@ -38,15 +39,15 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	if s.fairness != nil {
 		queues := servermux.NewPathRecorderMux("priority and fairness")
 		s.fairness.Install(queues)
-		paths.handlePrefix("/debug/api_priority_and_fairness/", queues)
+		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
 	}
-	s.installProfiling(paths)
+	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
 	s.installPages(paths)
 	for _, path := range []string{"/", "/index.html"} {
-		paths.exact[path] = s.index(paths.seen)
+		router.Handle(path, s.index(paths.seen))
 	}
-	return api.Handler(paths)
+	return api.Handler(router)
 }
 
 // installPages adds the pages /statusz (KEP-4827) and /flagz (KEP-4828), which users in the group system:monitoring may read.
@@ -78,48 +79,22 @@ func (s *Server) index(fixed []string) http.HandlerFunc {
 	}
 }
 
-// paths serves paths as they are written: one with "//" is never redirected. It records the exact ones.
+// paths adds handlers to a router and records their paths.
 type paths struct {
-	exact    map[string]http.Handler
-	prefixes []prefix
-	seen     []string
-}
-
-type prefix struct {
-	path    string
-	handler http.Handler
+	router *mux.Router
+	seen   []string
 }
 
 // Handle implements the mux of package healthz.
 func (p *paths) Handle(path string, handler http.Handler) {
-	p.exact[path] = handler
+	p.router.Handle(path, handler)
 	p.seen = append(p.seen, path)
-}
-
-// handlePrefix adds the handler of all paths that begin with path.
-func (p *paths) handlePrefix(path string, handler http.Handler) {
-	p.prefixes = append(p.prefixes, prefix{path, handler})
 }
 
 // handleTree adds the handler of a path, and of the paths below it.
 func (p *paths) handleTree(path string, handler http.Handler) {
 	p.Handle(path, handler)
-	p.handlePrefix(path+"/", handler)
-}
-
-// ServeHTTP implements http.Handler.
-func (p *paths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if handler, ok := p.exact[r.URL.Path]; ok {
-		handler.ServeHTTP(w, r)
-		return
-	}
-	for _, prefix := range p.prefixes {
-		if strings.HasPrefix(r.URL.Path, prefix.path) {
-			prefix.handler.ServeHTTP(w, r)
-			return
-		}
-	}
-	http.NotFound(w, r)
+	p.router.PathPrefix(path + "/").Handler(handler)
 }
 
 func version(w http.ResponseWriter, _ *http.Request) {
