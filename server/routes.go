@@ -30,7 +30,7 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 
 	router.PathPrefix("/openapi/").Handler(documents)
 	s.health(paths)
-	paths.Handle("/metrics", legacyregistry.HandlerWithReset())
+	paths.Handle("/metrics", withRunningWork(legacyregistry.HandlerWithReset()))
 	slis.SLIMetricsWithReset{}.Install(paths)
 	paths.handleTree("/version", handlers.ReadOnly("/version", http.HandlerFunc(version), runtime.ContentTypeJSON, runtime.ContentTypeJSON))
 	for path, document := range openID {
