@@ -18,16 +18,23 @@ import (
 // load collections would take an eighth of the CPU. So the heap may grow between collections by the size of everything but the
 // cached objects, at least by minHeadroom, and at least by busyHeadroom while collections are frequent. It never grows by more
 // than maxHeadroom: the controllers of a large cluster hold hundreds of megabytes of objects permanently, which need no headroom
-// either. When there has been no collection for a while, unused memory is returned to the system. GOMEMLIMIT applies in addition,
-// GOGC instead.
+// either. GOMEMLIMIT applies in addition, GOGC instead.
+//
+// When there has been no collection for a while, unused memory is returned to the system. What the last collection has found costs next
+// to nothing to return. What has become unused since takes another collection, which costs as much as thousands of requests if the heap
+// is large; so unless it is much, it waits until the server is idle.
 const (
+	idleHeadroom = 8 << 20
 	minHeadroom  = 32 << 20
 	busyHeadroom = 96 << 20
 	maxHeadroom  = 128 << 20
+	// smallHeap is the size up to which a collection costs little.
+	smallHeap = 64 << 20
 	// busyInterval is the interval between collections below which the server is busy.
 	busyInterval = 2 * time.Second
-	// quietInterval is the time without a collection after which the server is quiet.
+	// quietInterval is the time without a collection after which the server is quiet, and idleInterval that after which it is idle.
 	quietInterval = 2 * time.Second
+	idleInterval  = 30 * time.Second
 	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start.
 	startPercent = 200
 )
@@ -46,21 +53,31 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 		defer quiet.Stop()
 		percent, collections := startPercent, uint64(0) // seen so far
 		for at := time.Now(); ; {
-			busy := false
 			var h heap
+			headroom := int64(0) // the usual one
+			busy := false
 			select {
 			case <-ctx.Done():
 				return
 			case <-quiet.C:
 				h = readHeap()
-				if h.taken > h.live+minHeadroom/2 {
-					runtime.GC() // FreeOSMemory collects too; the second collection frees what pools hold
-					debug.FreeOSMemory()
-					if err := unmapCode(); err != nil {
-						slog.Debug("unmapping code that starting needed", "error", err)
+				if time.Since(at) >= idleInterval {
+					headroom = idleHeadroom
+					if h.taken-h.live > h.live/8+idleHeadroom {
+						debug.FreeOSMemory()
 					}
-					h = readHeap()
+				} else {
+					quiet.Reset(idleInterval - quietInterval)
+					if h.live < smallHeap && h.taken-h.live > minHeadroom/2 || h.objects-h.live > h.live/8+minHeadroom/2 {
+						debug.FreeOSMemory()
+					} else {
+						returnFree(h)
+					}
 				}
+				if err := unmapCode(); err != nil {
+					slog.Debug("unmapping code that is not needed", "error", err)
+				}
+				h = readHeap()
 			case <-collected:
 				h = readHeap()
 				if h.collections == collections {
@@ -71,7 +88,10 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 				quiet.Reset(quietInterval)
 			}
 			collections = h.collections
-			next := growthPercent(h.live, cached(), busy)
+			if headroom == 0 {
+				headroom = usualHeadroom(h.live, cached(), busy)
+			}
+			next := int(max(100*headroom/max(h.live, 1<<20), 1)) // with 0, collections would never pause
 			// Setting it stops the world for a moment, so it changes in coarse steps.
 			if next < percent*9/10 || next > percent*11/10 {
 				percent = next
@@ -81,30 +101,46 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 	}
 }
 
-// growthPercent returns by how much a heap may grow until the next collection, in percent of the live bytes. cached of these are
-// cached objects.
-func growthPercent(live, cached int64, busy bool) int {
+// usualHeadroom returns by how many bytes a heap may grow until the next collection. cached of the live bytes are cached objects.
+func usualHeadroom(live, cached int64, busy bool) int64 {
 	headroom := min(max(live-cached, minHeadroom), maxHeadroom)
 	if busy {
 		headroom = max(headroom, busyHeadroom)
 	}
-	return int(max(100*headroom/max(live, 1<<20), 1)) // with 0, collections would never pause
+	return headroom
+}
+
+// returnFree returns memory in which there are no objects to the system, except for a reserve, without a collection. Nothing in the runtime
+// does only that. But if its memory is above the limit, it returns as much before it takes memory for a large object.
+func returnFree(h heap) {
+	reserve := h.live/16 + minHeadroom/2
+	limit := h.mapped - (h.taken - h.objects) + reserve
+	before := debug.SetMemoryLimit(-1)
+	if limit >= min(h.mapped, before) {
+		return
+	}
+	debug.SetMemoryLimit(limit)
+	defer debug.SetMemoryLimit(before)
+	runtime.KeepAlive(make([]byte, 256<<10))
 }
 
 // heap has the runtime's statistics of the heap.
 type heap struct {
 	collections uint64 // automatic ones
-	live, taken int64  // bytes live at the last collection, and bytes of memory for objects
+	// Bytes live at the last collection, of objects now, and of memory for objects.
+	live, objects, taken int64
+	mapped               int64 // bytes of all memory that the runtime has and has not returned
 }
 
 func readHeap() heap {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/automatic:gc-cycles"}, {Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
 	}
 	metrics.Read(samples)
 	value := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
-	return heap{collections: samples[0].Value.Uint64(), live: value(1), taken: value(2) + value(3)}
+	return heap{collections: samples[0].Value.Uint64(), live: value(1), objects: value(2), taken: value(2) + value(3), mapped: value(4) - value(5)}
 }
 
 // notifyCollections sends to collected after each collection until ctx ends, unless a notification is pending.

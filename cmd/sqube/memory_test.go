@@ -2,27 +2,48 @@ package main
 
 import (
 	"math"
+	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
-// TestGrowthPercent checks that the heap grows by the size of what is not cached, within limits.
-func TestGrowthPercent(t *testing.T) {
+// TestUsualHeadroom checks that the heap grows by the size of what is not cached, within limits.
+func TestUsualHeadroom(t *testing.T) {
 	const mb = 1 << 20
 	for _, c := range []struct {
 		what         string
 		live, cached int64
 		busy         bool
-		percent      int
+		headroom     int64
 	}{
-		{"a small heap grows by 32 MB", 16 * mb, 0, false, 200},
-		{"a busy one by 96 MB", 16 * mb, 0, true, 600},
-		{"cached objects do not count", 200 * mb, 100 * mb, false, 50},
-		{"a large heap grows by 128 MB", 512 * mb, 0, true, 25},
-		{"the largest heap grows", 64 << 10 * mb, 63 << 10 * mb, false, 1},
+		{"a small heap grows by 32 MB", 16 * mb, 0, false, 32 * mb},
+		{"a busy one by 96 MB", 16 * mb, 0, true, 96 * mb},
+		{"cached objects do not count", 200 * mb, 100 * mb, false, 100 * mb},
+		{"a large heap grows by 128 MB", 512 * mb, 0, true, 128 * mb},
 	} {
-		if got := growthPercent(c.live, c.cached, c.busy); got != c.percent {
-			t.Errorf("%s: %d%%, not %d%%", c.what, got, c.percent)
+		if got := usualHeadroom(c.live, c.cached, c.busy); got != c.headroom {
+			t.Errorf("%s: %d bytes, not %d", c.what, got, c.headroom)
 		}
+	}
+}
+
+// TestReturnFree frees much memory, and checks that it is returned without another collection, and that the limit stays what it was.
+func TestReturnFree(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const much = 128 << 20
+	runtime.KeepAlive(make([]byte, much))
+	runtime.GC()
+	before, limit := readHeap(), debug.SetMemoryLimit(-1)
+	returnFree(before)
+	after := readHeap()
+	if returned := before.mapped - after.mapped; returned < much/2 {
+		t.Errorf("of %d bytes, %d were returned", before.mapped, returned)
+	}
+	if after.collections != before.collections || after.live != before.live {
+		t.Error("there was a collection")
+	}
+	if now := debug.SetMemoryLimit(-1); now != limit {
+		t.Errorf("the limit is %d, not %d", now, limit)
 	}
 }
 

@@ -35,8 +35,9 @@ var planeRows = []row{
 	{phasePlaneReady, "s", phasePlaneReady, "%.2f", seconds, true, ""},
 	{"memory, all pods run", "RSS MiB", phaseLoaded, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
-	{"nothing but nodes' Leases", "CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleCPU }, true, ""},
-	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false, ""},
+	{"nothing but nodes' Leases", "CPU, % of a core", phaseIdle, "%.2f", idleCPU, true, ""},
+	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", idleDatabaseCPU, false, ""},
+	{"", writtenMinute, phaseIdle, "%.0f", func(r result) figure { return r.WrittenMinute }, true, ""},
 }
 
 // planeReady joins the nodes, creates a Deployment, and reports how long after the start of the first process one of its pods

@@ -36,6 +36,7 @@ const (
 	phaseAfterLists  = "memory after lists"
 	phaseStatus      = "update status of pods, each node watched"
 	phaseWatch       = "watch"
+	phaseSettling    = "directly after all that"
 	phaseIdle        = "idle"
 	phaseDatabase    = "database"
 	phaseRestart     = "restart"
@@ -74,6 +75,7 @@ func phases(n sizes) []phase {
 		{phaseAfterLists, true, (*session).memory},
 		{phaseStatus, false, updateStatus(max(1, n.Writes/4))},
 		{phaseWatch, true, (*session).watchAll},
+		{phaseSettling, true, (*session).unused},
 		{phaseIdle, true, (*session).idle},
 		{phaseDatabase, false, (*session).database},
 		{phaseRestart, false, (*session).restart},
@@ -133,17 +135,30 @@ func (s *session) memory(ctx context.Context) (result, error) {
 	return result{RSS: mebibytes(m.RSS), Anonymous: mebibytes(m.Anonymous)}, err
 }
 
-// idle reports what the server uses without requests.
+// idle reports what the server uses without requests, after giving it time to finish what it had begun.
 func (s *session) idle(ctx context.Context) (result, error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
 	}
+	return s.unused(ctx)
+}
+
+// unused reports what the server uses without requests.
+func (s *session) unused(ctx context.Context) (result, error) {
+	before, err := s.written()
+	if err != nil {
+		return result{}, err
+	}
 	var m sample
-	err := s.observe(&m, func() error { return wait(ctx, s.sizes.Idle) })
+	if err := s.observe(&m, func() error { return wait(ctx, s.sizes.Idle) }); err != nil {
+		return result{}, err
+	}
+	after, err := s.written()
 	return result{
 		Seconds:         figure(m.wall.Seconds()),
 		IdleCPU:         figure(100 * m.cpu.Seconds() / m.wall.Seconds()),
 		IdleDatabaseCPU: figure(100 * m.databaseCPU.Seconds() / m.wall.Seconds()),
+		WrittenMinute:   figure(float64(after-before) / 1000 / m.wall.Minutes()),
 	}, err
 }
 

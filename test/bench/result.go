@@ -50,9 +50,11 @@ type result struct {
 	// IdleCPU and IdleDatabaseCPU are in percent of one core.
 	IdleCPU         figure `json:"idle_cpu_percent,omitempty"`
 	IdleDatabaseCPU figure `json:"idle_database_cpu_percent,omitempty"`
-	// Written is what is written to disk per operation in KB, and WrittenYear per year, extrapolated from the phase, in GB.
-	Written     figure `json:"written_kb_per_operation,omitempty"`
-	WrittenYear figure `json:"written_gb_per_year,omitempty"`
+	// Written is what is written to disk per operation and WrittenMinute per minute in KB, and WrittenYear per year, extrapolated from
+	// the phase, in GB.
+	Written       figure `json:"written_kb_per_operation,omitempty"`
+	WrittenMinute figure `json:"written_kb_per_minute,omitempty"`
+	WrittenYear   figure `json:"written_gb_per_year,omitempty"`
 	// Sizes are the sizes of the binaries, in the order of the processes, or of the database, in MB.
 	Sizes []figure `json:"megabytes,omitempty"`
 }

@@ -92,8 +92,10 @@ var rows = []row{
 	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
 	{"memory after lists", "RSS MiB", phaseAfterLists, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseAfterLists, "%.0f", anonymous, true, ""},
-	{"idle", "CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleCPU }, true, ""},
-	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", func(r result) figure { return r.IdleDatabaseCPU }, false, ""},
+	{"without requests, directly after all that", "CPU, % of a core", phaseSettling, "%.2f", idleCPU, true, ""},
+	{"", "Postgres CPU, % of a core", phaseSettling, "%.2f", idleDatabaseCPU, false, ""},
+	{"idle", "CPU, % of a core", phaseIdle, "%.2f", idleCPU, true, ""},
+	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", idleDatabaseCPU, false, ""},
 	{"start to /readyz, empty", "s", phaseStart, "%.2f", seconds, true, ""},
 	{"", "CPU ms", phaseStart, "%.0f", cpuMillis, false, ""},
 	{"start to /readyz, all of this stored", "s", phaseRestart, "%.2f", seconds, true, ""},
@@ -101,6 +103,12 @@ var rows = []row{
 	{"binaries", "MB", phaseStart, "%.1f", sumOfSizes, true, ""},
 	{"database", "MB", phaseDatabase, "%.1f", sumOfSizes, true, ""},
 }
+
+func idleCPU(r result) figure         { return r.IdleCPU }
+func idleDatabaseCPU(r result) figure { return r.IdleDatabaseCPU }
+
+// writtenMinute is a unit.
+const writtenMinute = "KB written a minute"
 
 // sizeRows are the lines of the table of `bench size`.
 var sizeRows = func() (rows []row) {
