@@ -13,6 +13,9 @@ const (
 	compactBatch  = 500
 	compactPause  = 20 * time.Millisecond
 	shrinkTimeout = 10 * time.Minute
+	// compactLeast is how many revisions are compacted at once at least, unless that takes more than another retention: an idle
+	// cluster writes little, and removing little at a time would be half of it.
+	compactLeast = 200
 )
 
 // compact keeps removing what was replaced longer ago than the retention, and what exceeds RetentionRows.
@@ -30,14 +33,18 @@ func (s *Store) compact(ctx context.Context) {
 	}
 	var marks []mark
 	const unmeasured = -1
-	var target, done, measured int64 = 0, 0, unmeasured // revisions
-	var due int64                                       // the target when it began to lag
-	failing := ""                                       // the last failure logged
+	var old, target, done, measured int64 = 0, 0, 0, unmeasured // revisions; old is that of what is old enough
+	var due int64                                               // the target when it began to lag
+	last := time.Now()                                          // when versions were removed
+	failing := ""                                               // the last failure logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, unlike perhaps opts.Now
 		marks = append(marks, mark{now, newest})
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
-			target, marks = marks[0].revision, marks[1:]
+			old, marks = marks[0].revision, marks[1:]
+		}
+		if old-done >= compactLeast || now.Sub(last) >= s.opts.Retention {
+			target = max(target, old)
 		}
 		if newest == measured && target <= done {
 			continue // an idle cluster writes nothing
@@ -51,6 +58,7 @@ func (s *Store) compact(ctx context.Context) {
 		}
 		if err == nil && upTo > done {
 			err = s.Compact(ctx, upTo)
+			last = now
 		}
 		if err == nil {
 			done = max(done, upTo)
