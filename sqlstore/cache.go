@@ -30,7 +30,8 @@ type cache struct {
 	clock       int64 // counts reads, for collection.used
 	encodings   encodings
 	recent      recent
-	filling     atomic.Int64 // bytes of the collections being filled, not in bytes
+	sizes       map[Resource]collectionSize // of collections that are not in memory and have not changed since
+	filling     atomic.Int64                // bytes of the collections being filled, not in bytes
 }
 
 const (
@@ -60,7 +61,7 @@ const (
 
 func newCache(budget, position int64) *cache {
 	budget = max(budget, 0)
-	return &cache{budget: budget, position: position, collections: map[Resource]*collection{}, recent: recent{limit: budget / recentShare, since: position}}
+	return &cache{budget: budget, position: position, collections: map[Resource]*collection{}, sizes: map[Resource]collectionSize{}, recent: recent{limit: budget / recentShare, since: position}}
 }
 
 func byKey(a, b *Record) bool { return a.Key < b.Key }
@@ -78,6 +79,7 @@ func (c *cache) apply(to int64, changes []*Change) {
 			continue
 		}
 		c.recent.add(change)
+		delete(c.sizes, change.Resource)
 		col := c.collections[change.Resource]
 		switch {
 		case col == nil:
@@ -264,6 +266,7 @@ func (c *cache) reset(position int64) {
 		}
 	}
 	c.bytes, c.older = 0, 0 // collections being filled have none yet
+	clear(c.sizes)
 	c.encodings.shrink(0)
 	c.position = max(c.position, position)
 	c.recent.reset(c.position)
@@ -295,6 +298,29 @@ func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at in
 	return nil, 0, col.filling, begins
 }
 
+// collectionSize is the number of objects of a collection, and the total length of their values in bytes.
+type collectionSize struct{ objects, bytes int64 }
+
+// sizeOf returns the size of a collection if that is known, and the position of the cache.
+func (c *cache) sizeOf(resource Resource) (size collectionSize, known bool, position int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if col := c.collections[resource]; col != nil && col.rows != nil {
+		return collectionSize{int64(col.rows.Len()), col.values}, true, c.position
+	}
+	size, known = c.sizes[resource]
+	return size, known, c.position
+}
+
+// measured remembers the size that a collection had while the cache was at position.
+func (c *cache) measured(resource Resource, size collectionSize, position int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.position == position {
+		c.sizes[resource] = size
+	}
+}
+
 // held returns the memory of the cache in bytes.
 func (c *cache) held() int64 {
 	c.mu.Lock()
@@ -305,14 +331,4 @@ func (c *cache) held() int64 {
 // size is held for a caller that holds c.mu.
 func (c *cache) size() int64 {
 	return c.bytes + c.older + c.encodings.bytes.Load() + c.recent.bytes.Load()
-}
-
-// peek returns the newest snapshot of a collection, or nil if it is not in memory.
-func (c *cache) peek(resource Resource) *snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if col := c.collections[resource]; col != nil && col.rows != nil {
-		return col.at(0)
-	}
-	return nil
 }

@@ -164,12 +164,12 @@ func TestIndexesGiveWayToRows(t *testing.T) {
 			c.apply(revision, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *row(revision, 5000+i)}})
 		}
 		c.sound(t)
-		if c.peek(indexed) == nil || c.hasIndex("app=7", "") || len(c.collections[indexed].indexes) != 0 {
-			t.Errorf("there are %d indexes, and the rows in memory: %t", len(c.collections[indexed].indexes), c.peek(indexed) != nil)
+		if c.collections[indexed].rows == nil || c.hasIndex("app=7", "") || len(c.collections[indexed].indexes) != 0 {
+			t.Errorf("there are %d indexes, and the rows in memory: %t", len(c.collections[indexed].indexes), c.collections[indexed].rows != nil)
 		}
 		tight := newPods(t, rows+1000, pods)
 		tight.hasIndex("app=7", "") // makes it once
-		if tight.sound(t); tight.hasIndex("app=7", "") || tight.peek(indexed) == nil {
+		if tight.sound(t); tight.hasIndex("app=7", "") || tight.collections[indexed].rows == nil {
 			t.Error("an index that does not fit is made repeatedly, or the rows were dropped")
 		}
 	})

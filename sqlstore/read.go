@@ -138,13 +138,17 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 
 // Size returns the number of objects of a resource and the total length of their values in bytes.
 func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int64, err error) {
-	if snap := s.cache.peek(resource); snap != nil {
-		return int64(snap.rows.Len()), snap.values, nil
+	size, known, position := s.cache.sizeOf(resource)
+	if known {
+		return size.objects, size.bytes, nil
 	}
 	b := s.statement().of("listWithCount", resource).add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&objects, &bytes) })
-	return objects, bytes, err
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&size.objects, &size.bytes) })
+	if err == nil {
+		s.cache.measured(resource, size, position)
+	}
+	return size.objects, size.bytes, err
 }
 
 var errNoCounter = fmt.Errorf("reading the revision counter: its row is missing: %w", dialect.ErrCorrupt)
