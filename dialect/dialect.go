@@ -75,6 +75,10 @@ type Engine interface {
 	// open. On Postgres there are none: they count as compacted.
 	Skipped() Skipped
 
+	// MayHold records in the database that this process may issue revisions before it commits them; see MaxHeld. It returns false if
+	// that is not possible, since other processes may write too.
+	MayHold(ctx context.Context) (bool, error)
+
 	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
 	// (SQLite).
 	Notifications() <-chan int64
@@ -128,6 +132,9 @@ type Write struct {
 	Labels, Fields string
 	// Value is the object as stored; empty in a Delete.
 	Value []byte
+
+	// Heartbeat marks a small Update that has been acknowledged, perhaps. It is committed like a Delete if the disk is full.
+	Heartbeat bool
 }
 
 // Committed is the result of a group commit. Each write got a revision, in order; those of conflicting writes stay unused.

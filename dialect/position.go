@@ -36,3 +36,7 @@ const (
 	RevisionJump          = 1_000_000_000
 	RevisionJumpPerSecond = 1_000_000
 )
+
+// MaxHeld is how many revisions after that of the counter a process may have issued without a commit. If it is killed, their rows are
+// lost, and the next process must not use them for others.
+const MaxHeld = 256

@@ -321,6 +321,18 @@ func (c *cache) measured(resource Resource, size collectionSize, position int64)
 	}
 }
 
+// isLive reports whether the version of an object with that revision is known to be live. Only the committer can know.
+func (c *cache) isLive(resource Resource, key string, revision int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	col := c.collections[resource]
+	if col == nil || col.rows == nil {
+		return false
+	}
+	found, _ := col.rows.Get(&Record{Key: key})
+	return found != nil && found.Revision == revision
+}
+
 // held returns the memory of the cache in bytes.
 func (c *cache) held() int64 {
 	c.mu.Lock()

@@ -85,7 +85,7 @@ func (c *clock) behindLog() time.Duration {
 // readClock compares this machine's clock with what another server may have written.
 func (s *Store) readClock(ctx context.Context) error {
 	var log int64
-	err := s.run(ctx, s.statement().add("SELECT written_at FROM counter"), func(row dialect.Row) error { return row.Scan(&log) })
+	err := s.run(ctx, s.statement().setApart().add("SELECT written_at FROM counter"), func(row dialect.Row) error { return row.Scan(&log) })
 	if err == nil && log > 0 {
 		s.compareClock(log, s.opts.Now())
 	}

@@ -43,7 +43,7 @@ func (s *Store) compact(ctx context.Context) {
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			old, marks = marks[0].revision, marks[1:]
 		}
-		if old-done >= compactLeast || now.Sub(last) >= s.opts.Retention {
+		if old-done >= s.opts.compactLeast || now.Sub(last) >= s.opts.Retention {
 			target = max(target, old)
 		}
 		if newest == measured && target <= done {
@@ -82,7 +82,7 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 	if s.opts.RetentionRows == 0 {
 		return 0, nil
 	}
-	b := s.statement()
+	b := s.statement().setApart()
 	b.add("SELECT replaced_by FROM log WHERE replaced_by IS NOT NULL ORDER BY replaced_by DESC LIMIT 1 OFFSET " + b.arg(s.opts.RetentionRows))
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
 	return revision, err
@@ -91,6 +91,9 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 // Compact removes all versions that were replaced at or before revision upTo. From then on, reads and watches at earlier
 // revisions fail with ErrCompacted. It returns ErrFuture if there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
 	at, err := s.Position(ctx)
 	if err != nil {
 		return err

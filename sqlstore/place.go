@@ -33,6 +33,6 @@ func (s *Store) inPlace(err error) {
 
 // Ready returns an error if the database does not answer, or ErrMoved.
 func (s *Store) Ready(ctx context.Context) error {
-	_, err := s.Position(ctx)
+	_, err := s.positionOfLog(ctx)
 	return errors.Join(err, s.engine.InPlace(ctx))
 }

@@ -40,7 +40,13 @@ type Query struct {
 // errEnough is returned by the row function of run to read no more rows.
 var errEnough = errors.New("enough has been read")
 
+// run runs a statement on a log that has the held rows, unless it does not matter.
 func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) error) error {
+	if !b.apart {
+		if err := s.settle(ctx); err != nil {
+			return err
+		}
+	}
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
 	bounded, span := s.statementSpan(bounded, b)
@@ -60,9 +66,22 @@ func (s *Store) run(ctx context.Context, b *statement, row func(dialect.Row) err
 	return err
 }
 
-// Position returns the current position of the log.
+// Position returns the current position of the log, including held rows.
 func (s *Store) Position(ctx context.Context) (at dialect.Position, err error) {
-	err = s.run(ctx, s.statement().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
+	if s.held.count.Load() == 0 {
+		return s.positionOfLog(ctx)
+	}
+	if s.ambiguous.Load() != s.resolved.Load() {
+		at, err := s.positionOfLog(ctx)
+		at.Revision = max(at.Revision, s.hub.at())
+		return at, err
+	}
+	return dialect.Position{Revision: s.hub.at(), Compacted: s.compacted.Load()}, nil
+}
+
+// positionOfLog returns the current position of the log in the database.
+func (s *Store) positionOfLog(ctx context.Context) (at dialect.Position, err error) {
+	err = s.run(ctx, s.statement().setApart().add("SELECT revision, compacted FROM counter"), func(row dialect.Row) error {
 		return row.Scan(&at.Revision, &at.Compacted)
 	})
 	if err == nil {
@@ -142,7 +161,7 @@ func (s *Store) Size(ctx context.Context, resource Resource) (objects, bytes int
 	if known {
 		return size.objects, size.bytes, nil
 	}
-	b := s.statement().of("listWithCount", resource).add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
+	b := s.statement().setApart().of("listWithCount", resource).add("SELECT count(*), coalesce(sum(octet_length(value)), 0) FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&size.objects, &size.bytes) })
 	if err == nil {

@@ -164,7 +164,7 @@ func (s *Store) count(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var live, replaced int64
-	b := s.statement().add("SELECT (SELECT count(*) FROM log WHERE replaced_by IS NULL), (SELECT count(*) FROM log WHERE replaced_by IS NOT NULL)")
+	b := s.statement().setApart().add("SELECT (SELECT count(*) FROM log WHERE replaced_by IS NULL), (SELECT count(*) FROM log WHERE replaced_by IS NOT NULL)")
 	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&live, &replaced) })
 	s.size.recount = time.Now().Add(countShare * time.Since(began))
 	if err != nil {

@@ -14,6 +14,13 @@ type statement struct {
 	// For Options.OnRequest, if operation is not "".
 	operation string
 	resource  Resource
+	apart     bool // held rows do not matter
+}
+
+// setApart lets the statement run on a log without the held rows.
+func (b *statement) setApart() *statement {
+	b.apart = true
+	return b
 }
 
 func (b *statement) of(operation string, resource Resource) *statement {

@@ -66,8 +66,10 @@ type Options struct {
 	Retention time.Duration
 	// RetentionRows limits how many of them are kept, even if that shortens Retention. Default 0, for no limit.
 	RetentionRows int64
-	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds.
+	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds, and rarely if there are
+	// few.
 	CompactInterval time.Duration
+	compactLeast    int64 // see compactLeast
 	// Archived is set if versions are archived before they are removed. It returns the revision up to which the archive is
 	// complete. If the error wraps ErrArchivedElsewhere, another process removes versions. After any other error, versions that
 	// are not archived stay, except those beyond RetentionRows.
@@ -84,6 +86,9 @@ type Options struct {
 	CacheBytes int64
 	// FollowerMemory limits the bytes that all followers together hold. Default DefaultFollowerMemory.
 	FollowerMemory int64
+	// HeartbeatInterval is for how long heartbeats may wait to be committed, after they were acknowledged. Default 0: they are committed
+	// before, like other writes. Unused if other processes may write to the database (Postgres).
+	HeartbeatInterval time.Duration
 	// OnBatch is called with the duration of each compaction batch that removed rows. Optional.
 	OnBatch func(took time.Duration)
 	// OnRequest is called after each access to the objects of a resource in the database: get, list, listWithCount, create, update
@@ -106,6 +111,9 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.Retention, DefaultRetention)
+	if o.CompactInterval <= 0 {
+		o.compactLeast = compactLeast
+	}
 	def(&o.CompactInterval, max(min(o.Retention/10, 30*time.Second), 10*time.Millisecond))
 	def(&o.Timeout, DefaultTimeout)
 	def(&o.PollInterval, time.Second)
@@ -153,6 +161,8 @@ type Store struct {
 	compacted dialect.Newest
 
 	queue chan *pending
+	held  held
+	holds bool // whether heartbeats are held
 	// committing is set while the committer commits a group and publishes it. heard is the newest revision notified of; see
 	// isForeign.
 	committing atomic.Bool
@@ -178,8 +188,12 @@ var ErrClosed = errors.New("the store is closed")
 // Open starts a Store on engine, which Store.Close closes. It fails if the database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
 	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
+	s.held.init()
 	s.failures = newFailures(s.opts.Log)
 	at, err := s.Position(ctx)
+	if err == nil && s.opts.HeartbeatInterval > 0 {
+		s.holds, err = engine.MayHold(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}

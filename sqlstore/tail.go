@@ -100,7 +100,7 @@ func (s *Store) isForeign(newest int64) bool {
 // Reading the rows returns everything up to the position read before, unless some of it has been compacted, which the position
 // read afterwards shows.
 func (s *Store) catchUp(ctx context.Context) error {
-	at, err := s.Position(ctx)
+	at, err := s.positionOfLog(ctx)
 	for err == nil {
 		from := s.hub.at()
 		if at.Revision <= from {
@@ -111,7 +111,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if at, err = s.Position(ctx); err != nil {
+		if at, err = s.positionOfLog(ctx); err != nil {
 			return err
 		}
 		if from < at.Compacted {

@@ -36,6 +36,9 @@ type Write struct {
 	Value          []byte
 	// Note is what the writer knows about Value, for readers in this process. It is not stored.
 	Note uint64
+	// Heartbeat allows the write to be lost if the process is killed or the machine fails; see Options.HeartbeatInterval. It is for
+	// updates that change nothing but times, whose writers take a lost one for one that has failed.
+	Heartbeat bool
 }
 
 type pending struct {
@@ -44,6 +47,17 @@ type pending struct {
 	previous *Record
 	span     trace.Span   // of the request, nil if it is not recorded
 	result   chan outcome // buffered: one
+}
+
+func (p *pending) resource() Resource { return Resource{Group: p.row.Group, Name: p.row.Resource} }
+
+// change is what the write does under that revision.
+func (p *pending) change(revision int64) *Change {
+	record := Record{Revision: revision, Key: p.row.Key}
+	if p.row.Operation != dialect.Delete {
+		record.Labels, record.Fields, record.Value, record.Note = p.row.Labels, p.row.Fields, p.row.Value, p.note
+	}
+	return &Change{Resource: p.resource(), Operation: p.row.Operation, Record: record, Previous: p.previous}
 }
 
 type outcome struct {
@@ -57,7 +71,7 @@ const (
 	maxGroupBytes  = 4 << 20
 )
 
-// Write commits w and returns its revision. Without an error, the write is durable. It returns ErrConflict if w.Previous is not
+// Write commits w and returns its revision. Without an error, the write is durable, unless it is a heartbeat. It returns ErrConflict if w.Previous is not
 // live, the error of ctx if that or the time for a write ends first, and errors of the engine (see dialect.Engine). In the last
 // two cases the write may still take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
@@ -102,6 +116,7 @@ func (w *Write) row(author Author) dialect.Write {
 	}
 	if w.Previous != nil {
 		row.Replaces = w.Previous.Revision
+		row.Heartbeat = w.Heartbeat && w.Operation == dialect.Update && w.ExpiresAt == 0
 	}
 	return row
 }
@@ -140,44 +155,59 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 //
 // While a group commits, the next one gathers, so groups grow with the load.
 func (s *Store) commit() {
-	for first := range s.queue {
-		group := s.gather(first)
-		s.committing.Store(true)
-		s.commitGroup(group)
-		s.committing.Store(false)
+	defer close(s.held.ended)
+	for {
+		select {
+		case first, open := <-s.queue:
+			if !open {
+				_ = s.commitHeld() // it is logged
+				return
+			}
+			if group := s.gather(first); !s.hold(group) {
+				s.committing.Store(true)
+				s.commitGroup(group)
+				s.committing.Store(false)
+			}
+		case <-s.held.due.C:
+			_ = s.commitHeld()
+		case done := <-s.held.settle:
+			done <- s.commitHeld()
+		}
 		if s.heard.Load() > s.hub.at() {
 			s.hub.wakeTail()
 		}
 	}
 }
 
+// commitGroup commits the held rows and a group.
 func (s *Store) commitGroup(group []*pending) {
-	rows, at := make([]dialect.Write, len(group)), s.clock.commitTime(s.opts.Now())
-	for i, p := range group {
+	ctx, cancel := s.bounded(context.Background())
+	defer cancel()
+	all, err := s.withHeld(ctx, group)
+	if err != nil {
+		s.fail(group, err)
+		return
+	}
+	if len(all) == 0 {
+		return
+	}
+	rows, at := make([]dialect.Write, len(all)), s.clock.commitTime(s.opts.Now())
+	for i, p := range all {
 		rows[i] = p.row
 		rows[i].WrittenAt = at
 	}
-	ctx, cancel := s.bounded(context.Background())
 	ctx, span := s.commitSpan(ctx, group)
 	began := time.Now()
 	committed, err := s.engine.Commit(ctx, rows)
 	endSpan(span, err)
-	cancel()
 	s.failures.contact(began, err)
 	switch {
 	case err == nil:
-		s.opts.OnGroup(len(group))
+		s.opts.OnGroup(len(all))
 		s.compareClock(committed.WrittenAt, s.opts.Now())
-		s.succeeded(group)
+		s.succeeded(all)
 		s.notified(committed.Unnotified)
 		s.publish(group, committed)
-		for i, p := range group {
-			if committed.Landed[i] {
-				p.result <- outcome{revision: committed.Revision(i)}
-			} else {
-				p.result <- outcome{err: ErrConflict}
-			}
-		}
 	case len(group) > 1 && refused(err):
 		// One of the writes is at fault. The others must not fail with it.
 		for i := range group {
@@ -220,6 +250,7 @@ func (s *Store) fail(group []*pending, err error) {
 		s.opts.Log.Error("writing to the database failed; clients will retry", "error", err)
 	}
 	// The rows may still be in the log; the tail will find out.
+	s.heldFailed(err)
 	s.ambiguous.Add(1)
 	s.hub.wakeTail()
 	for _, p := range group {
@@ -264,23 +295,29 @@ func (s *Store) gather(first *pending) []*pending {
 	return group
 }
 
-// publish passes the rows of a group to the hub, so that they need not be read back.
+// publish passes the rows of a group, which was committed after the held rows, to the hub, so that they need not be read back. Then it
+// returns the results.
 func (s *Store) publish(group []*pending, committed dialect.Committed) {
+	held := len(committed.Landed) - len(group)
+	if h := &s.held; held > 0 {
+		if committed.Before()+1 != h.first || slices.Contains(committed.Landed[:held], false) {
+			s.opts.Log.Error("heartbeats were not committed as they were published; ending all watches", "first", h.first, "committed", committed.Before()+1)
+			s.hub.skip(committed.Last)
+		}
+		h.clear()
+	}
 	var changes []*Change
 	for i, p := range group {
-		if !committed.Landed[i] {
-			continue
+		if committed.Landed[held+i] {
+			changes = append(changes, p.change(committed.Revision(held+i)))
 		}
-		record := Record{Revision: committed.Revision(i), Key: p.row.Key}
-		if p.row.Operation != dialect.Delete {
-			record.Labels, record.Fields, record.Value, record.Note = p.row.Labels, p.row.Fields, p.row.Value, p.note
-		}
-		changes = append(changes, &Change{
-			Resource:  Resource{Group: p.row.Group, Name: p.row.Resource},
-			Operation: p.row.Operation,
-			Record:    record,
-			Previous:  p.previous,
-		})
 	}
-	s.hub.offer(committed.Before(), committed.Last, changes)
+	s.hub.offer(committed.Before()+int64(held), committed.Last, changes)
+	for i, p := range group {
+		if committed.Landed[held+i] {
+			p.result <- outcome{revision: committed.Revision(held + i)}
+		} else {
+			p.result <- outcome{err: ErrConflict}
+		}
+	}
 }

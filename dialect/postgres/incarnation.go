@@ -61,3 +61,6 @@ func counterBehind(err error) bool { return codeOf(err) == "22012" }
 func (e *Engine) jumpNow(ctx context.Context) error {
 	return e.writer.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return e.jumpRevision(ctx, conn.Conn().PgConn()) })
 }
+
+// MayHold implements dialect.Engine: other servers may write to the database.
+func (e *Engine) MayHold(context.Context) (bool, error) { return false, nil }

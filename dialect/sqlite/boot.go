@@ -36,7 +36,14 @@ func (e *Engine) noteBoot(ctx context.Context) error {
 			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
 		}
 	}
-	err := e.writer.QueryRowContext(ctx, "SELECT skipped_after, skipped_until FROM counter").Scan(&e.skipped.After, &e.skipped.Until)
+	err := e.skipHeld(ctx)
+	if lacksSpace(err) && e.reserve.release() == nil {
+		err = e.skipHeld(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	err = e.writer.QueryRowContext(ctx, "SELECT skipped_after, skipped_until FROM counter").Scan(&e.skipped.After, &e.skipped.Until)
 	if err != nil {
 		return failure("open", err)
 	}
@@ -49,15 +56,49 @@ func (e *Engine) jump(ctx context.Context, boot string) (jumped bool, err error)
 	ahead := fmt.Sprintf("revision + %d + max(0, (?2 - written_at) / 1000) * %d", dialect.RevisionJump, dialect.RevisionJumpPerSecond)
 	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until),
 skipped_after = revision, skipped_until = %[1]s, revision = %[1]s, boot = ?1
-WHERE boot NOT IN ('', ?1) AND EXISTS (SELECT 1 FROM log)`, ahead), boot, time.Now().UnixMilli())
+WHERE boot NOT IN ('', ?1, ?1 || '`+holds+`') AND EXISTS (SELECT 1 FROM log)`, ahead), boot, time.Now().UnixMilli())
 	if err != nil {
 		return false, err
 	}
 	if n, err := result.RowsAffected(); err != nil || n > 0 {
 		return true, err
 	}
-	_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot <> ?1", boot)
+	_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot NOT IN (?1, ?1 || ?2)", boot, holds)
 	return false, err
+}
+
+// holds is at the end of the recorded boot while a process holds rows; see dialect.MaxHeld. An older sqube takes it for another boot.
+const holds = " holds"
+
+// MayHold implements dialect.Engine.
+func (e *Engine) MayHold(ctx context.Context) (bool, error) {
+	_, err := e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?", holds)
+	if err != nil {
+		return false, failure("open", err)
+	}
+	return true, nil
+}
+
+// skipHeld skips the revisions that the process before may have issued without a commit, if it was killed.
+func (e *Engine) skipHeld(ctx context.Context) error {
+	var boot string
+	if err := e.writer.QueryRowContext(ctx, "SELECT boot FROM counter").Scan(&boot); err != nil {
+		return err
+	}
+	boot, held := strings.CutSuffix(boot, holds)
+	if !held {
+		return nil
+	}
+	skip := 0
+	if e.crashed {
+		skip = dialect.MaxHeld + 1
+	}
+	_, err := e.writer.ExecContext(ctx, `UPDATE counter SET boot = ?1,
+compacted = CASE WHEN ?2 = 0 OR revision = skipped_until THEN compacted ELSE max(compacted, skipped_until) END,
+skipped_after = CASE WHEN ?2 = 0 OR revision = skipped_until THEN skipped_after ELSE revision END,
+skipped_until = CASE WHEN ?2 = 0 THEN skipped_until ELSE revision + ?2 END,
+revision = revision + ?2`, boot, skip)
+	return err
 }
 
 // Skipped implements dialect.Engine.

@@ -2,9 +2,11 @@ package sqlite_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
@@ -115,6 +117,58 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	for from, fails := range map[int64]bool{kept: true, lost: true, c: false, c + 1: true, d: false} {
 		if _, err := watch(store, from); errors.Is(err, sqlstore.ErrCompacted) != fails {
 			t.Errorf("after the next boot, a watch from revision %d: %v", from, err)
+		}
+	}
+}
+
+// TestKilledWithHeartbeats continues with the files of a server that was killed while heartbeats had not been committed. They are lost,
+// their revisions are never used again, and those who know one start over; all others continue.
+func TestKilledWithHeartbeats(t *testing.T) {
+	resource := sqlstore.Resource{Name: "leases"}
+	path := filepath.Join(t.TempDir(), "sqube.db")
+	for round := range 3 { // it is killed again and again
+		e, err := sqlite.Open(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := storetest.Start(t, e, sqlstore.Options{HeartbeatInterval: time.Hour})
+		key := fmt.Sprintf("lease-%d", round)
+		w := &sqlstore.Write{Operation: dialect.Create, Resource: resource, Key: key, Name: key, Labels: "{}", Fields: "{}", Value: []byte(`{}`)}
+		kept, err := s.Write(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Page(t.Context(), sqlstore.Query{Resource: resource}); err != nil { // into memory
+			t.Fatal(err)
+		}
+		last := kept
+		for range dialect.MaxHeld {
+			beat := *w
+			beat.Operation, beat.Heartbeat, beat.Previous = dialect.Update, true, &sqlstore.Record{Revision: last, Key: key}
+			if last, err = s.Write(t.Context(), &beat); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path = copyFiles(t, path, "", "-wal")
+
+		copied, err := sqlite.Open(t.Context(), copyFiles(t, path, "", "-wal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := storetest.Start(t, copied, sqlstore.Options{})
+		found, at, err := next.Get(t.Context(), resource, key)
+		if err != nil || found == nil || found.Revision != kept {
+			t.Errorf("the object is %+v, %v, not at revision %d", found, err, kept)
+		}
+		if at.Revision <= last {
+			t.Errorf("after the kill, the log is at revision %d, and %d was lost", at.Revision, last)
+		}
+		for from, want := range map[int64]error{kept: nil, kept + 1: sqlstore.ErrCompacted, last: sqlstore.ErrCompacted, at.Revision: nil} {
+			f := next.Follow(t.Context())
+			if err := f.Replay(resource, "", nil, from, at.Revision, func(*sqlstore.Change) error { return nil }); !errors.Is(err, want) {
+				t.Errorf("a watch from revision %d: %v, not %v", from, err, want)
+			}
+			f.Close()
 		}
 	}
 }

@@ -36,6 +36,7 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	if e.number == 0 { // it stays the same while the file is open, and others may be reading it
 		e.number = fileNumber(e.path)
 	}
+	e.crashed = number&openBit != 0
 	if number == e.number|openBit {
 		return nil // it was set before the crash
 	}

@@ -42,6 +42,7 @@ type Engine struct {
 	place   place
 	skipped dialect.Skipped
 	number  int32 // fileNumber, once the file is marked as open
+	crashed bool  // the file was not closed
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }

@@ -184,9 +184,10 @@ func (e *Engine) restoreReserve(ctx context.Context) {
 	}
 }
 
+// deletesOnly reports whether a group has nothing but deletions, and heartbeats that come before them.
 func deletesOnly(group []dialect.Write) bool {
 	for i := range group {
-		if group[i].Operation != dialect.Delete {
+		if group[i].Operation != dialect.Delete && !group[i].Heartbeat {
 			return false
 		}
 	}

@@ -69,6 +69,7 @@ func (s *Storage) put(ctx context.Context, row, full string, obj runtime.Object,
 		return nil, err
 	}
 	w.Note = note
+	w.Heartbeat = s.store.HoldsHeartbeats() && isHeartbeat(w)
 	if ttl != 0 {
 		w.ExpiresAt = time.Now().Add(time.Duration(ttl) * time.Second).UnixMilli()
 	}

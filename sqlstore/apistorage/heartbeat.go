@@ -1,0 +1,36 @@
+package apistorage
+
+import (
+	"encoding/json"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// isHeartbeat reports whether a write says nothing but that a node still runs: it changes nothing but the times of the node's Lease. If
+// it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: who finds an old time in
+// one may become the leader.
+func isHeartbeat(w *sqlstore.Write) bool {
+	if w.Resource.Name != "leases" || w.Resource.Group != coordinationv1.GroupName || w.Previous == nil || !strings.HasPrefix(w.Key, corev1.NamespaceNodeLease+"/") {
+		return false
+	}
+	before, after := withoutTimes(w.Previous.Value), withoutTimes(w.Value)
+	return before != nil && after != nil && equality.Semantic.DeepEqual(before, after)
+}
+
+// withoutTimes decodes a Lease, except for the times in it. It returns nil if that is not possible, as with an encrypted one.
+func withoutTimes(value []byte) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{}
+	if json.Unmarshal(value, lease) != nil {
+		return nil
+	}
+	lease.Spec.RenewTime = nil
+	for i := range lease.ManagedFields {
+		lease.ManagedFields[i].Time = nil
+	}
+	return lease
+}

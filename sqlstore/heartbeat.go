@@ -1,0 +1,147 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// A write of a heartbeat (Write.Heartbeat) is visible and acknowledged at once, like any other, but its row is committed together with
+// that of the next other write, or after Options.HeartbeatInterval:
+//
+//	heartbeat ──► hub ──► cache, subscriptions, answer
+//	    │
+//	    ▼
+//	   held ──► with the next group, before a read of the log, after the interval, or at the end ──► log
+//
+// Held rows have the revisions that follow the log's, so whatever is committed next includes them, and the log is complete up to its
+// counter. What this process reads from the log it commits first; so only other processes can see a log without the held rows. If this
+// process is killed, held rows are lost and their revisions are never used again: see dialect.MaxHeld.
+//
+// Only a process that alone writes the log can hold rows.
+
+// held are the rows that are published and not committed.
+type held struct {
+	writes []*pending // in order, used by the committer alone
+	first  int64      // the revision of the first of them
+	due    *time.Timer
+	unsure bool  // whether they are committed: an attempt seemed to fail
+	failed error // why the last attempt did
+
+	count atomic.Int64
+	// settle asks the committer to commit them.
+	settle chan chan error
+	// ended is closed when there is no committer any more.
+	ended chan struct{}
+}
+
+// last is the revision of the newest held row.
+func (h *held) last() int64 { return h.first + int64(len(h.writes)) - 1 }
+
+// init prepares h, which holds no rows.
+func (h *held) init() {
+	h.due, h.settle, h.ended = time.NewTimer(time.Hour), make(chan chan error), make(chan struct{})
+	h.due.Stop()
+}
+
+func (h *held) clear() {
+	h.writes, h.unsure, h.failed = nil, false, nil
+	h.count.Store(0)
+	h.due.Stop()
+}
+
+// HoldsHeartbeats reports whether heartbeats are committed later than other writes.
+func (s *Store) HoldsHeartbeats() bool { return s.holds }
+
+// hold publishes and answers a group of heartbeats, and returns false if it must be committed instead.
+func (s *Store) hold(group []*pending) bool {
+	h := &s.held
+	if !s.holds || s.failing || h.unsure || s.ambiguous.Load() != s.resolved.Load() ||
+		len(h.writes)+len(group) > dialect.MaxHeld || s.engine.InPlace(s.ctx) != nil {
+		return false
+	}
+	for _, p := range group {
+		if !p.row.Heartbeat || !s.cache.isLive(p.resource(), p.row.Key, p.row.Replaces) {
+			return false
+		}
+	}
+	for _, p := range group {
+		if !s.cache.isLive(p.resource(), p.row.Key, p.row.Replaces) { // another one in the group was faster
+			p.result <- outcome{err: ErrConflict}
+			continue
+		}
+		before := s.hub.at()
+		if len(h.writes) == 0 {
+			h.first = before + 1
+			h.due.Reset(s.opts.HeartbeatInterval)
+		}
+		h.writes = append(h.writes, p)
+		h.count.Store(int64(len(h.writes)))
+		s.hub.offer(before, before+1, []*Change{p.change(before + 1)})
+		p.result <- outcome{revision: before + 1}
+	}
+	return true
+}
+
+// withHeld returns the held rows, if there are any, and those of a group. After a failure, it finds out first whether the held rows have
+// been committed.
+func (s *Store) withHeld(ctx context.Context, group []*pending) ([]*pending, error) {
+	h := &s.held
+	if h.unsure {
+		at, err := s.positionOfLog(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if at.Revision >= h.last() {
+			h.clear()
+		}
+		h.unsure = false
+	}
+	if len(h.writes) == 0 {
+		return group, nil
+	}
+	return append(slices.Clip(h.writes), group...), nil
+}
+
+// heldRetry is when to commit held rows after that has failed.
+const heldRetry = 5 * time.Second
+
+// heldFailed records that the held rows, if there are any, may not have been committed.
+func (s *Store) heldFailed(err error) {
+	if h := &s.held; len(h.writes) > 0 {
+		h.unsure, h.failed = true, err
+		h.due.Reset(heldRetry)
+	}
+}
+
+// commitHeld commits the held rows.
+func (s *Store) commitHeld() error {
+	if len(s.held.writes) > 0 {
+		s.commitGroup(nil)
+	}
+	return s.held.failed
+}
+
+// settle commits the held rows.
+func (s *Store) settle(ctx context.Context) error {
+	if s.held.count.Load() == 0 {
+		return nil
+	}
+	done := make(chan error, 1)
+	select {
+	case s.held.settle <- done:
+	case <-s.held.ended:
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

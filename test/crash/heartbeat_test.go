@@ -1,0 +1,100 @@
+package crash
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// TestKillLosesHeartbeatsAlone kills a server in which renewals of a node's Lease wait to be written. They are lost, and nothing else;
+// no resourceVersion is handed out twice, and the node goes on as after a failed renewal. A server that stops writes them.
+func TestKillLosesHeartbeatsAlone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	server := sqube.Start(t, sqube.Options{Args: []string{"--node-heartbeat-interval=10m"}})
+	client, err := kubernetes.NewForConfig(server.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, maps := client.CoordinationV1().Leases(corev1.NamespaceNodeLease), client.CoreV1().ConfigMaps("default")
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now().Truncate(time.Microsecond)
+	at := func(seconds int) *metav1.MicroTime {
+		return &metav1.MicroTime{Time: began.Add(time.Duration(seconds) * time.Second)}
+	}
+	lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: coordinationv1.LeaseSpec{RenewTime: at(0)}}, metav1.CreateOptions{})
+	ok(err)
+	_, err = leases.List(ctx, metav1.ListOptions{}) // so the server has them in memory
+	ok(err)
+	renew := func(seconds int) {
+		t.Helper()
+		lease.Spec.RenewTime = at(seconds)
+		lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		ok(err)
+	}
+	stored := func(seconds int) {
+		t.Helper()
+		got, err := leases.Get(ctx, "node", metav1.GetOptions{})
+		ok(err)
+		if !got.Spec.RenewTime.Equal(at(seconds)) {
+			t.Errorf("the Lease was renewed at %s, not %s", got.Spec.RenewTime, at(seconds))
+		}
+	}
+	renew(10)
+	_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
+	ok(err)
+	renew(20)
+	renew(30)
+	stored(30)
+
+	server.Kill(t)
+	server.Start(t)
+	stored(10)
+	_, err = maps.Get(ctx, "kept", metav1.GetOptions{})
+	ok(err)
+	next, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "next"}}, metav1.CreateOptions{})
+	ok(err)
+	if version(t, next.ResourceVersion) <= version(t, lease.ResourceVersion) {
+		t.Errorf("resourceVersion %s follows %s, which was lost", next.ResourceVersion, lease.ResourceVersion)
+	}
+	lost, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: lease.ResourceVersion})
+	ok(err)
+	if event := <-lost.ResultChan(); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) && !apierrors.IsGone(apierrors.FromObject(event.Object)) {
+		t.Errorf("a watch from a lost resourceVersion begins with %+v", event)
+	}
+	lost.Stop()
+	lease.Spec.RenewTime = at(40)
+	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a renewal of a lost version: %v", err)
+	}
+	lease, err = leases.Get(ctx, "node", metav1.GetOptions{})
+	ok(err)
+	renew(50)
+
+	server.Stop(t)
+	server.Start(t)
+	stored(50)
+}
+
+func version(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
