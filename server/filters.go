@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/watchtask"
@@ -66,7 +67,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return apifilters.WithRequestDeadline(h, s.audit.Backend, s.audit.Policy, longRunning, serializer, o.RequestTimeout)
 		},
-		func(h http.Handler) http.Handler { return withTimeout(h, api) },
+		func(h http.Handler) http.Handler { return withTimeout(h, endsWithContext(api, s.crd)) },
 		apifilters.WithWarningRecorder,
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
@@ -110,32 +111,38 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 }
 
 // withTimeout responds with 504 to requests that take too long. This takes a goroutine for each request, which would cost more than a get of
-// a built-in resource and a tenth of a write. Requests for single built-in objects do without it: everything they wait for ends with their
-// context, and upstream's handlers of writes respond with 504 themselves.
-func withTimeout(next http.Handler, api *handlers.API) http.Handler {
+// a built-in resource and a tenth of a write. Those for which endsWithContext is true do without it.
+func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) bool) http.Handler {
 	limited := connections.UntilDone(func(h http.Handler) http.Handler {
 		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
 	}, withStack(next))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); ok && single(info.Verb) &&
-			api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) {
-			next.ServeHTTP(w, r)
-			if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-				metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusGatewayTimeout)
-			}
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !endsWithContext(info) {
+			limited.ServeHTTP(w, r)
 			return
 		}
-		limited.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
+		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusGatewayTimeout)
+		}
 	})
 }
 
-// single reports whether requests with the verb are for one object.
-func single(verb string) bool {
-	switch verb {
-	case "get", "create", "update", "patch", "delete":
-		return true
+// endsWithContext returns a function that reports whether everything that a request waits for ends with its context: writes of one object,
+// to which upstream's handlers respond with 504 themselves, and gets of built-in resources. A get of a custom resource may wait for a
+// conversion webhook.
+func endsWithContext(api *handlers.API, custom *crd.Server) func(*request.RequestInfo) bool {
+	return func(info *request.RequestInfo) bool {
+		switch info.Verb {
+		case "get":
+			return api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource)
+		case "create", "update", "patch", "delete":
+			return api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) ||
+				custom.Defines(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+		}
+		return false
 	}
-	return false
 }
 
 // limit queues or rejects requests while too many run: by priority and fairness (KEP-1040), or by number alone if that is

@@ -71,9 +71,9 @@ const (
 	maxGroupBytes  = 4 << 20
 )
 
-// Write commits w and returns its revision. Without an error, the write is durable, unless it is a heartbeat. It returns ErrConflict if w.Previous is not
-// live, the error of ctx if that or the time for a write ends first, and errors of the engine (see dialect.Engine). In the last
-// two cases the write may still take effect.
+// Write commits w and returns its revision. Without an error, the write is durable, unless it is a heartbeat. It returns ErrConflict if
+// w.Previous is not live, the error of ctx if that or the time for a write ends first, and errors of the engine (see dialect.Engine). In
+// the last two cases the write may still take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	began := time.Now()
 	revision, err := s.write(ctx, w)

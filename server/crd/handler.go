@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,7 +43,13 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		codecs.WriteError(w, r, negotiation.NewUnsupportedMediaTypeError(accepted))
 		return
 	}
-	defer watchtask.AtEnd(r, s.inUse.begin(info.Resource+"."+info.APIGroup))
+	name := info.Resource + "." + info.APIGroup
+	defer watchtask.AtEnd(r, s.inUse.begin(name))
+	// Upstream's handler would respond with 500 if the definition can't be read.
+	if _, err := s.inUse.Lister().Get(name); err != nil && !apierrors.IsNotFound(err) {
+		codecs.WriteError(w, r, err)
+		return
+	}
 	s.reads.handler(info)(w, r)
 }
 

@@ -1,9 +1,11 @@
 package crd_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,9 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/decorate"
 )
 
 // gadgets is another definition.
@@ -95,6 +103,42 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 	if len(list.Items) != 2 {
 		t.Errorf("afterwards, a list has %v", list.Items)
 	}
+}
+
+// unreadable makes definitions unreadable while it is set.
+type unreadable struct{ atomic.Bool }
+
+func (u *unreadable) decorate(next generic.StorageDecorator) generic.StorageDecorator {
+	return decorate.Storage(next, func(_ schema.GroupResource, s storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
+		return unreadableStorage{s, u}, destroy, nil
+	})
+}
+
+type unreadableStorage struct {
+	storage.Interface
+	now *unreadable
+}
+
+func (s unreadableStorage) Get(ctx context.Context, key string, o storage.GetOptions, into runtime.Object) error {
+	if s.now.Load() {
+		return apierrors.NewServiceUnavailable("the database is away")
+	}
+	return s.Interface.Get(ctx, key, o, into)
+}
+
+// TestFirstUseWithoutDatabase checks that a request that needs a schema which can't be read may be retried.
+func TestFirstUseWithoutDatabase(t *testing.T) {
+	var u unreadable
+	s := start(t, func(c *crd.Config) { c.Storage = u.decorate(c.Storage) })
+	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
+	objects := s.objects.Resource(widgetsV1).Namespace("default")
+	u.Store(true)
+	if _, err := objects.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a list gets %v", err)
+	}
+	u.Store(false)
+	_, err := objects.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
 }
 
 // The schema that is in use is replaced when its definition changes, whether its status or its spec.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
 	"k8s.io/apiextensions-apiserver/pkg/controller/nonstructuralschema"
 	"k8s.io/apiextensions-apiserver/pkg/controller/status"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
@@ -172,6 +173,12 @@ func (s *Server) InUse() int { return s.inUse.count() }
 
 // Informer watches the definitions, without schemas. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
+
+// Defines reports whether there is a definition of the resource.
+func (s *Server) Defines(resource schema.GroupResource) bool {
+	_, err := s.informer.Lister().Get(resource.String())
+	return err == nil
+}
 
 // ConversionFailures returns how often webhooks have failed to convert objects of the group.
 func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFailures.of(group) }
