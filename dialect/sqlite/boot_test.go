@@ -138,9 +138,7 @@ func TestKilledWithHeartbeats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Page(t.Context(), sqlstore.Query{Resource: resource}); err != nil { // into memory
-			t.Fatal(err)
-		}
+		storetest.AwaitInMemory(t, s, resource, &sqlstore.Record{Revision: kept, Key: key})
 		last := kept
 		for range dialect.MaxHeld {
 			beat := *w
