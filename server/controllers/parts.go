@@ -32,15 +32,16 @@ func inGroups(controllers []controller) [][]controller {
 // awaitFirst waits until the first part is built and the controller has something to do. It returns false if ctx ends first.
 func awaitFirst(ctx context.Context, first <-chan struct{}, c controller, config Config) bool {
 	awake := make(chan struct{})
+	wake := sync.OnceFunc(func() { close(awake) }) // Sleep may call it even if it returns false
 	var needed <-chan struct{} = awake
 	if c.awaitsClients && config.Written != nil {
 		needed = config.Written
 	} else if c.awaitsClients {
-		close(awake)
-	} else if cancel, asleep := config.Sleep(ctx, c.awaits, sync.OnceFunc(func() { close(awake) })); asleep {
+		wake()
+	} else if cancel, asleep := config.Sleep(ctx, c.awaits, wake); asleep {
 		defer cancel()
 	} else {
-		close(awake)
+		wake()
 	}
 	for _, happened := range []<-chan struct{}{first, needed} {
 		select {

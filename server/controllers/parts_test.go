@@ -37,6 +37,10 @@ func TestAwaitFirst(t *testing.T) {
 		go wake()
 		return func() {}, true
 	}
+	wokenAtOnce := func(_ context.Context, _ schema.GroupVersionResource, wake func()) (func(), bool) {
+		wake()
+		return nil, false
+	}
 	asleep := func(context.Context, schema.GroupVersionResource, func()) (func(), bool) { return func() {}, true }
 	for name, test := range map[string]struct {
 		first <-chan struct{}
@@ -44,13 +48,14 @@ func TestAwaitFirst(t *testing.T) {
 		with  Config
 		waits bool
 	}{
-		"a client has written":     {closed, controller{awaitsClients: true}, Config{Written: closed}, false},
-		"no client has written":    {closed, controller{awaitsClients: true}, Config{Written: open}, true},
-		"a client may have":        {closed, controller{awaitsClients: true}, Config{}, false},
-		"there are objects":        {closed, controller{awaits: resource}, Config{Sleep: sleepless}, false},
-		"there are objects later":  {closed, controller{awaits: resource}, Config{Sleep: woken}, false},
-		"there are no objects":     {closed, controller{awaits: resource}, Config{Sleep: asleep}, true},
-		"others are not built yet": {open, controller{awaits: resource}, Config{Sleep: sleepless}, true},
+		"a client has written":       {closed, controller{awaitsClients: true}, Config{Written: closed}, false},
+		"no client has written":      {closed, controller{awaitsClients: true}, Config{Written: open}, true},
+		"a client may have":          {closed, controller{awaitsClients: true}, Config{}, false},
+		"there are objects":          {closed, controller{awaits: resource}, Config{Sleep: sleepless}, false},
+		"there are objects later":    {closed, controller{awaits: resource}, Config{Sleep: woken}, false},
+		"the first was just created": {closed, controller{awaits: resource}, Config{Sleep: wokenAtOnce}, false},
+		"there are no objects":       {closed, controller{awaits: resource}, Config{Sleep: asleep}, true},
+		"others are not built yet":   {open, controller{awaits: resource}, Config{Sleep: sleepless}, true},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if test.waits {

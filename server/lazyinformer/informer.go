@@ -12,7 +12,7 @@ import (
 )
 
 // Sleep has wake called in a goroutine, once, when a resource may have objects, and returns true. The caller may cancel that. If
-// the resource may have objects already, Sleep returns false.
+// the resource may have objects already, Sleep returns false, and wake may still be called.
 type Sleep func(ctx context.Context, resource schema.GroupVersionResource, wake func()) (cancel func(), asleep bool)
 
 // Informer is an informer that sleeps until its resource has objects. Until then it has synced, and has no objects.
