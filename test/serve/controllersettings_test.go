@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 		"--concurrent-validating-admission-policy-status-syncs=8", "--resource-quota-sync-period=100ms", "--legacy-service-account-token-clean-up-period=1h",
 	})
 	c := client(t, s.kubeconfig())
+	startControllers(t, c)
 	for worker, want := range map[string]int{
 		"garbagecollector.(*GarbageCollector).runAttemptToDeleteWorker(": 2,
 		"namespace.(*NamespaceController).worker(":                       6,
@@ -57,6 +59,28 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 	}
 	quotaIsCountedAgain(t, c)
 	s.terminate(t)
+}
+
+// startControllers creates the objects that controllers wait for.
+func startControllers(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	first := metav1.ObjectMeta{Name: "first"}
+	_, err := c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: first}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = c.CoreV1().ResourceQuotas("kube-public").Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: first}, metav1.CreateOptions{})
+	must(t, err)
+	policy := admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}},
+			},
+		}}},
+		Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+	}
+	_, err = c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: first, Spec: policy}, metav1.CreateOptions{})
+	must(t, err)
 }
 
 // goroutines returns the stacks of all goroutines of the server.
