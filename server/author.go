@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -29,19 +28,18 @@ func withAuthor(next http.Handler) http.Handler {
 	})
 }
 
-// written is whether a client may have written anything, in a database that this server has not begun itself, or to another server.
+// written reports whether a client may have written: at once if the database is not new, or if other servers share it.
 type written struct {
 	once sync.Once
 	done chan struct{}
 }
 
-func newWritten(ctx context.Context, o *Options, store *sqlstore.Store) (*written, error) {
+func newWritten(o *Options, store *sqlstore.Store) *written {
 	w := &written{done: make(chan struct{})}
-	at, err := store.Position(ctx)
-	if err == nil && (o.SharedDatastore || at.Revision > emptyRevision) {
+	if o.SharedDatastore || store.Stats().Revision > emptyRevision {
 		w.note()
 	}
-	return w, err
+	return w
 }
 
 // emptyRevision is that of a database that has just been created.

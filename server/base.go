@@ -52,9 +52,7 @@ type base struct {
 
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
 	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
-	if b.written, err = newWritten(ctx, o, store); err != nil {
-		return nil, err
-	}
+	b.written = newWritten(o, store)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
 	}

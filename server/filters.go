@@ -134,12 +134,12 @@ func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) b
 // conversion webhook.
 func endsWithContext(api *handlers.API, custom *crd.Server) func(*request.RequestInfo) bool {
 	return func(info *request.RequestInfo) bool {
+		builtIn := api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource)
 		switch info.Verb {
 		case "get":
-			return api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource)
+			return builtIn
 		case "create", "update", "patch", "delete":
-			return api.Serves(schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, info.Resource) ||
-				custom.Defines(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+			return builtIn || custom.Defines(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 		}
 		return false
 	}

@@ -90,7 +90,8 @@ func (f *Factory) Start(stop <-chan struct{}) {
 // StartWithContext starts the informers that were not started before. They stop when ctx ends.
 func (f *Factory) StartWithContext(ctx context.Context) { f.start(ctx) }
 
-func (f *Factory) start(ctx context.Context) (any bool) {
+// start starts the informers that were not started before, and reports whether there are any.
+func (f *Factory) start(ctx context.Context) bool {
 	f.mu.Lock()
 	fresh := maps.Clone(f.byType)
 	maps.DeleteFunc(fresh, func(object reflect.Type, _ *Informer) bool { return f.began[object] })
