@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // definitionSizes give a server time to free what a start took.
@@ -65,6 +69,32 @@ var definitionRows = func() (rows []row) {
 	return rows
 }()
 
+// definitionFiles uses the YAML files in a folder for definitions.
+func (s *sizes) definitionFiles(folder string) (err error) {
+	s.DefinedBy, err = filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err == nil && len(s.DefinedBy) == 0 {
+		return fmt.Errorf("no *.yaml in %s", folder)
+	}
+	return err
+}
+
+// definition is the one of that number.
+func (s sizes) definition(i int) ([]byte, error) {
+	if len(s.DefinedBy) == 0 {
+		_, _, body := generated(i)
+		return body, nil
+	}
+	content, err := os.ReadFile(s.DefinedBy[i])
+	if err != nil {
+		return nil, err
+	}
+	body, err := yaml.YAMLToJSON(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.DefinedBy[i], err)
+	}
+	return body, nil
+}
+
 // generated is the definition of that number: 60 strings and three rules, in groups of 20.
 func generated(i int) (group, plural string, body []byte) {
 	group, plural = fmt.Sprintf("group%d.bench.example.com", i/20), fmt.Sprintf("things%d", i)
@@ -89,7 +119,10 @@ func defineAll(begin, end int) operation {
 		var m sample
 		err := s.observe(&m, func() error {
 			creates, err := s.sample(ctx, 4, end-begin, func(ctx context.Context, c *client, i int) error {
-				_, _, body := generated(begin + i)
+				body, err := s.sizes.definition(begin + i)
+				if err != nil {
+					return err
+				}
 				return c.do(ctx, post(definitionsPath, body))
 			})
 			m.latencies = creates.latencies
@@ -166,7 +199,7 @@ func (s *session) defineMore(ctx context.Context) (result, error) {
 
 // readDocuments reads what clients read first to find out what a server has.
 func (s *session) readDocuments(ctx context.Context) (result, error) {
-	return s.load(ctx, 1, 5, func(ctx context.Context, c *client, _ int) error {
+	return s.load(ctx, 1, 50, func(ctx context.Context, c *client, _ int) error {
 		if err := c.do(ctx, get("/apis").as("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")); err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ type sizes struct {
 	Crowd       int           // clients of `bench crowd`
 	Namespaces  int           // namespaces of `bench namespaces`
 	Definitions int           // of `bench definitions`
+	DefinedBy   []string      // their files; empty for generated ones
 	Updates     int           // of the 2,000 objects of `bench churn`
 	Direct      bool          // updates go through the store, not the server
 	Retention   time.Duration // of their versions, unless all are kept
@@ -64,6 +65,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
 	fs.IntVar(&s.Namespaces, "namespaces", s.Namespaces, "namespaces that namespaces makes; it deletes a fifth of them")
 	fs.IntVar(&s.Definitions, "definitions", s.Definitions, "definitions that definitions makes, and a tenth and a hundredth of them before")
+	fs.Func("definitions-from", "folder of YAML files, each with one CustomResourceDefinition, that definitions makes instead of generated ones, in the order of their names", s.definitionFiles)
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
 	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, instead of by requests: minutes for a million")
 	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn keeps versions, in the part that does not keep all")
@@ -79,6 +81,9 @@ func (s sizes) validate() error {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}
+	}
+	if files := len(s.DefinedBy); files > 0 && files < s.Definitions {
+		return fmt.Errorf("--definitions must be at most %d, the number of files, not %d", files, s.Definitions)
 	}
 	if s.Objects < 200 || s.Nodes > s.Objects/2 {
 		return fmt.Errorf("--objects must be at least 200 and twice --nodes, not %d with %d nodes", s.Objects, s.Nodes)
