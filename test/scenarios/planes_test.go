@@ -48,7 +48,7 @@ func startUpstream(t *testing.T, datastore string) *sqube.Server {
 	s := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: data})
 	key := func(name string) string { return filepath.Join(data, "pki", name) }
 	launch(t, "kube-controller-manager", append([]string{
-		"--kubeconfig", s.Kubeconfig, "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
+		"--kubeconfig", s.Kubeconfig, "--use-service-account-credentials", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
 		"--root-ca-file", key("ca.crt"), "--service-account-private-key-file", key("sa.key"),
 		"--cluster-signing-cert-file", key("ca.crt"), "--cluster-signing-key-file", key("ca.key"),
 	}, settings...)...)
