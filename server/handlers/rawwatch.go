@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
@@ -42,6 +43,25 @@ func gathered(watch http.HandlerFunc) http.HandlerFunc {
 		watch(events, r)
 		watchtask.AtEnd(r, events.Flush)
 	}
+}
+
+// relay sends encoded events to a client.
+type relay struct {
+	eventWriter
+	response *turnWriter
+	scope    *handlers.RequestScope
+}
+
+// Compressed implements apistorage.Sink.
+func (e *relay) Compressed() bool { return e.response.compressed }
+
+// Send implements apistorage.Sink. It counts the event as upstream does.
+func (e *relay) Send(event []byte, size int) error {
+	_, err := e.Write(event)
+	gvr := e.scope.Resource
+	metrics.WatchEvents.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource).Inc()
+	metrics.WatchEventsSizes.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource).Observe(float64(size))
+	return err
 }
 
 // eventFormat returns the format of the objects of a watch, or false if they must be converted.
