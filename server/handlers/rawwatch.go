@@ -5,10 +5,12 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/rest"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sqube/sqube/server/watchtask"
@@ -49,18 +51,29 @@ func gathered(watch http.HandlerFunc) http.HandlerFunc {
 type relay struct {
 	eventWriter
 	response *turnWriter
-	scope    *handlers.RequestScope
+	count    func(size int)
+}
+
+// newEventCount returns a function that counts an event of a resource in upstream's metrics.
+func newEventCount(r schema.GroupVersionResource) func(size int) {
+	counters := sync.OnceValues(func() (basemetrics.CounterMetric, basemetrics.ObserverMetric) {
+		metrics.Register()
+		return metrics.WatchEvents.WithLabelValues(r.Group, r.Version, r.Resource), metrics.WatchEventsSizes.WithLabelValues(r.Group, r.Version, r.Resource)
+	})
+	return func(size int) {
+		events, sizes := counters()
+		events.Inc()
+		sizes.Observe(float64(size))
+	}
 }
 
 // Compressed implements apistorage.Sink.
 func (e *relay) Compressed() bool { return e.response.compressed }
 
-// Send implements apistorage.Sink. It counts the event as upstream does.
+// Send implements apistorage.Sink.
 func (e *relay) Send(event []byte, size int) error {
 	_, err := e.Write(event)
-	gvr := e.scope.Resource
-	metrics.WatchEvents.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource).Inc()
-	metrics.WatchEventsSizes.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource).Observe(float64(size))
+	e.count(size)
 	return err
 }
 

@@ -43,13 +43,14 @@ func watchInTurns(storage rest.Storage, lister rest.Lister, watcher rest.Watcher
 	watching := *scope
 	watching.Serializer = unpooled{scope.Serializer}
 	serve, prepare := gathered(handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)), rawEvents(storage, scope)
+	count := newEventCount(scope.Resource)
 	return func(w http.ResponseWriter, r *http.Request) {
 		r = prepare(r)
 		t, first := &turns{request: r}, &routine.Task{}
 		canPause := !wsstream.IsWebSocketRequest(r)
 		if canPause {
 			response := &turnWriter{ResponseWriter: w}
-			t.relay = relay{eventWriter{ResponseWriter: response}, response, scope}
+			t.relay = relay{eventWriter{ResponseWriter: response}, response, count}
 			w = response
 		}
 		turn := func(task *routine.Task) {
