@@ -26,10 +26,11 @@ func TestMain(m *testing.M) {
 func TestQuickRun(t *testing.T) {
 	binary := sqube.Binary(t)
 	for command, flags := range map[string][]string{
-		"":      {"--quick"},
-		"size":  {"--quick", "--floor=false", "--writes", "40", "--gets", "40", "--objects", "200"},
-		"crowd": {"--quick", "--floor=false", "--rounds", "2", "--pods", "50", "--gomemlimit", "200MiB"},
-		"wear":  {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
+		"":        {"--quick"},
+		"size":    {"--quick", "--floor=false", "--writes", "40", "--gets", "40", "--objects", "200"},
+		"crowd":   {"--quick", "--floor=false", "--rounds", "2", "--pods", "50", "--gomemlimit", "200MiB"},
+		"watches": {"--quick"},
+		"wear":    {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
 
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
 		"namespaces":    {"--quick"},

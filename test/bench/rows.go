@@ -30,7 +30,6 @@ func sumOfSizes(r result) figure {
 const (
 	cpuMicrosEach = "CPU µs each"
 	cpuMillisEach = "CPU ms each"
-	deliveryEach  = "CPU µs each, without the writes"
 	postgresEach  = "Postgres CPU µs each"
 )
 
@@ -88,8 +87,8 @@ var rows = []row{
 	{"", cpuMicrosEach, phaseStatus, "%.0f", cpuMicros, true, ""},
 	{"", "of which watches", phaseStatus, "%.0f", delivery, false, ""},
 	{"event delivered to one of many watchers", "p50 ms from the request", phaseWatch, "%.1f", p50, false, ""},
-	{"", deliveryEach, phaseWatch, "%.1f", delivery, true, ""},
-	{"", "CPU µs each, with them", phaseWatch, "%.1f", cpuMicros, true, ""},
+	{"", cpuMicrosEach, phaseWatch, "%.1f", delivery, true, ""},
+	{"the same, with its share of the writes", cpuMicrosEach, phaseWatch, "%.1f", cpuMicros, true, ""},
 	{"memory just started", "RSS MiB", phaseFresh, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseFresh, "%.0f", anonymous, true, ""},
 	{"memory, pods created", "RSS MiB", phaseLoaded, "%.0f", rss, true, ""},

@@ -60,13 +60,13 @@ func idleWatches(perConnection int) operation {
 		after, err := s.settledMemory(ctx)
 		each := func(bytes int64) figure { return figure(bytes) / 1024 / figure(len(paths)) }
 		return result{
-			Operations: len(paths), LiveEach: each(after.live - before.live),
+			LiveEach:      each(after.live - before.live),
 			AnonymousEach: each(after.Anonymous - before.Anonymous), RSSEach: each(after.RSS - before.RSS),
 		}, err
 	}
 }
 
-// heldMemory is a server's memory, and how much of that are its objects and stacks after a garbage collection.
+// heldMemory is a server's memory, and how much of that its API server's objects and stacks take after garbage collections.
 type heldMemory struct {
 	memory
 	live int64
@@ -76,7 +76,7 @@ type heldMemory struct {
 var memoryMetric = regexp.MustCompile(`(?m)^go_memstats_(?:heap_alloc|stack_inuse)_bytes (\S+)$`)
 
 // settledMemory reads the memory of a server that has had time to finish what it had begun, and that has collected its garbage. Each
-// collection halves a stack of which little is in use. etcd's share has no metrics here.
+// collection halves a stack of which little is in use.
 func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return m, err
@@ -112,23 +112,21 @@ func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
 
 // watchesRows are the lines of the table of `bench watches`.
 var watchesRows = func() (all []row) {
-	live, anonymous := func(r result) figure { return r.LiveEach }, func(r result) figure { return r.AnonymousEach }
+	live := func(r result) figure { return r.LiveEach }
 	for _, r := range rows {
 		if r.phase == phaseWatch || r.phase == phaseStatus {
 			all = append(all, r)
 		}
 	}
 	all = append(all,
-		row{"the same, 50 events a second", "p50 ms from the request", phasePaced, "%.1f", p50, false, ""},
-		row{"", deliveryEach, phasePaced, "%.1f", delivery, true, ""},
+		row{"the same while 50 objects are created a second", "p50 ms from the request", phasePaced, "%.1f", p50, false, ""},
+		row{"", cpuMicrosEach, phasePaced, "%.1f", delivery, true, ""},
 		row{phaseUnwatched, cpuMicrosEach, phaseUnwatched, "%.0f", cpuMicros, true, ""},
 		row{phaseUnconcerned, cpuMicrosEach, phaseUnconcerned, "%.0f", cpuMicros, true, ""},
 		row{"", "of that without watches", phaseUnconcerned, "%.2f", cpuMicros, false, phaseUnwatched},
 	)
 	for _, phase := range []string{phaseIdleShared, phaseIdleOwn} {
-		all = append(all,
-			row{phase, "live KiB each", phase, "%.1f", live, true, ""},
-			row{"", "anonymous KiB each", phase, "%.1f", anonymous, true, ""})
+		all = append(all, row{phase, "KiB each of heap and stacks", phase, "%.1f", live, true, ""})
 	}
 	return all
 }()
