@@ -33,6 +33,9 @@ const (
 	postgresEach  = "Postgres CPU µs each"
 )
 
+// coreShare is the unit of the CPU of a server without requests. In a short run it may be 0.
+const coreShare = "CPU, % of a core"
+
 // failures is the unit of failed requests.
 const failures = "without a whole answer"
 
@@ -95,9 +98,9 @@ var rows = []row{
 	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
 	{"memory after lists", "RSS MiB", phaseAfterLists, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseAfterLists, "%.0f", anonymous, true, ""},
-	{"without requests, directly after all that", "CPU, % of a core", phaseSettling, "%.2f", idleCPU, true, ""},
+	{"without requests, directly after all that", coreShare, phaseSettling, "%.2f", idleCPU, true, ""},
 	{"", "Postgres CPU, % of a core", phaseSettling, "%.2f", idleDatabaseCPU, false, ""},
-	{"idle", "CPU, % of a core", phaseIdle, "%.2f", idleCPU, true, ""},
+	{"idle", coreShare, phaseIdle, "%.2f", idleCPU, true, ""},
 	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", idleDatabaseCPU, false, ""},
 	{"start to /readyz, empty", "s", phaseStart, "%.2f", seconds, true, ""},
 	{"", "CPU ms", phaseStart, "%.0f", cpuMillis, false, ""},
