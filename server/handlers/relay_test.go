@@ -96,8 +96,8 @@ func awaitRelays(t *testing.T, watches int) {
 	}
 }
 
-// TestEventsInEachForm changes objects under watches in each form that needs no encoder, from several goroutines. One object is stored in a
-// way that needs one. Each watch reports all changes, in order, with the objects as the writers got them.
+// TestEventsInEachForm changes objects under watches in each form that needs no encoder. One object is stored in a way that needs one. Each
+// watch reports all changes, in order, with the objects as the writers got them.
 func TestEventsInEachForm(t *testing.T) {
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	server := httptest.NewServer(newAPI(t, options{storage: apistorage.Decorator(store, resources.Kinds)}))
@@ -153,6 +153,9 @@ func TestEventsInEachForm(t *testing.T) {
 	}
 	if got := int(after - counted); got != len(watches)*len(want) {
 		t.Errorf("%d events are counted of %d", got, len(watches)*len(want))
+	}
+	if held := store.Stats().Watches; held != 0 {
+		t.Errorf("watches that have sent everything hold %d bytes", held)
 	}
 }
 
