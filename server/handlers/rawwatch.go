@@ -5,9 +5,12 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/registry/rest"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sqube/sqube/server/watchtask"
@@ -42,6 +45,36 @@ func gathered(watch http.HandlerFunc) http.HandlerFunc {
 		watch(events, r)
 		watchtask.AtEnd(r, events.Flush)
 	}
+}
+
+// relay sends encoded events to a client.
+type relay struct {
+	eventWriter
+	response *turnWriter
+	count    func(size int)
+}
+
+// newEventCount returns a function that counts an event of a resource in upstream's metrics.
+func newEventCount(r schema.GroupVersionResource) func(size int) {
+	counters := sync.OnceValues(func() (basemetrics.CounterMetric, basemetrics.ObserverMetric) {
+		metrics.Register()
+		return metrics.WatchEvents.WithLabelValues(r.Group, r.Version, r.Resource), metrics.WatchEventsSizes.WithLabelValues(r.Group, r.Version, r.Resource)
+	})
+	return func(size int) {
+		events, sizes := counters()
+		events.Inc()
+		sizes.Observe(float64(size))
+	}
+}
+
+// Compressed implements apistorage.Sink.
+func (e *relay) Compressed() bool { return e.response.compressed }
+
+// Send implements apistorage.Sink.
+func (e *relay) Send(event []byte, size int) error {
+	_, err := e.Write(event)
+	e.count(size)
+	return err
 }
 
 // eventFormat returns the format of the objects of a watch, or false if they must be converted.

@@ -23,11 +23,12 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// turns is one watch. Upstream's handler serves it in turns: a turn lasts while there are events, in goroutines that end with it. Between
-// turns, only the goroutine of the request is left, with little on its stack.
+// turns is one watch. Upstream's handler serves it in turns: a turn lasts while there are events for it to encode, in goroutines that end
+// with it. Between turns, only the goroutine of the request is left, with little on its stack. It sends the events that are bytes already.
 type turns struct {
 	request *http.Request
 	watch   apistorage.Pausing // nil if it can't pause
+	relay   relay
 }
 
 type turnsKey struct{}
@@ -42,12 +43,15 @@ func watchInTurns(storage rest.Storage, lister rest.Lister, watcher rest.Watcher
 	watching := *scope
 	watching.Serializer = unpooled{scope.Serializer}
 	serve, prepare := gathered(handlers.ListResource(lister, watcher, &watching, watchOnly, minTimeout)), rawEvents(storage, scope)
+	count := newEventCount(scope.Resource)
 	return func(w http.ResponseWriter, r *http.Request) {
 		r = prepare(r)
 		t, first := &turns{request: r}, &routine.Task{}
 		canPause := !wsstream.IsWebSocketRequest(r)
 		if canPause {
-			w = &turnWriter{ResponseWriter: w}
+			response := &turnWriter{ResponseWriter: w}
+			t.relay = relay{eventWriter{ResponseWriter: response}, response, count}
+			w = response
 		}
 		turn := func(task *routine.Task) {
 			ctx := routine.WithTask(r.Context(), task)
@@ -96,7 +100,7 @@ func (t *turns) resume() bool {
 	count := longRunning(t.request)
 	count.Inc()
 	defer count.Dec()
-	return t.watch.Resume()
+	return t.watch.Resume(&t.relay)
 }
 
 func (t *turns) end() {
@@ -154,7 +158,7 @@ func (p pausing) Watch(ctx context.Context, options *metainternalversion.ListOpt
 // turnWriter is the response to a watch. Upstream's handler begins it in each turn.
 type turnWriter struct {
 	http.ResponseWriter
-	begun bool
+	begun, compressed bool
 }
 
 // Header returns the response's header until the response has begun. What later turns set is dropped: upstream's handler adds values in
@@ -169,7 +173,7 @@ func (t *turnWriter) Header() http.Header {
 // WriteHeader implements http.ResponseWriter.
 func (t *turnWriter) WriteHeader(code int) {
 	if !t.begun {
-		t.begun = true
+		t.begun, t.compressed = true, t.ResponseWriter.Header().Get("Content-Encoding") == "gzip"
 		t.ResponseWriter.WriteHeader(code)
 	}
 }

@@ -5,18 +5,21 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/sqlstore"
 )
 
-// Pausing is a watch that takes less memory while it has nothing to send, if its reader lets it. It then pauses: it closes its channel,
-// and Stop has no effect.
+// Pausing is a watch that takes less memory while its reader has nothing to encode, if the reader lets it. It then pauses: it closes its
+// channel, and Stop has no effect.
 type Pausing interface {
 	watch.Interface
 
 	// MayPause lets the watch pause.
 	MayPause()
-	// Resume waits until a watch that has paused has something to send. It then has a new channel, for which the reader calls ResultChan
-	// and Stop again. Resume returns false once the watch has ended.
-	Resume() bool
+	// Resume waits until a watch that has paused has something that the reader must encode. It then has a new channel, for which the reader
+	// calls ResultChan and Stop again. If the watch is made for encoded events (see WithEvents), Resume sends to out whatever it can.
+	// It returns false once the watch has ended.
+	Resume(out Sink) bool
 	// End ends the watch. The reader calls it at last.
 	End()
 }
@@ -29,7 +32,8 @@ func WithDeadline(ctx context.Context, at time.Time) context.Context {
 }
 
 const (
-	// pauseAfter is how long a watch has seen no change when it pauses. To begin again costs as much as a few events.
+	// pauseAfter is how long a watch whose changes need the reader's encoder has seen none when it pauses. To begin again costs as much as a
+	// few events.
 	pauseAfter = 30 * time.Second
 	// quietAfter is how long it has sent nothing at all, not even a bookmark. It is short, so that few watches keep a second goroutine: the
 	// runtime can't return the memory of one stack while its neighbours are in use.
@@ -61,7 +65,7 @@ func (w *watcher) pause() (paused bool, again time.Duration) {
 	if !w.mayPause.Load() {
 		return false, pauseAfter
 	}
-	if again = pauseAfter - time.Since(w.changed); again > 0 {
+	if again = pauseAfter - time.Since(w.changed); again > 0 && !w.relays() {
 		return false, again
 	}
 	if w.sent != w.seen {
@@ -79,20 +83,46 @@ func (w *watcher) pause() (paused bool, again time.Duration) {
 	return true, 0
 }
 
+// relays reports whether Resume sends changes.
+func (w *watcher) relays() bool { return w.events != nil && !w.encodes }
+
 // Resume implements Pausing.
-func (w *watcher) Resume() bool {
+func (w *watcher) Resume(out Sink) bool {
 	if !w.isPaused() {
 		return false
 	}
-	select {
-	case <-w.ctx.Done():
-		return false
-	case <-w.sub.Ready():
-	case <-w.bookmarks.C:
-		w.bookmarks.Reset(0)
+	w.encodes = false
+	for {
+		var rest []*sqlstore.Change
+		select {
+		case <-w.ctx.Done():
+			return false
+		case <-w.sub.Ready():
+			if !w.relays() {
+				break
+			}
+			if !w.gather() {
+				return false
+			}
+			var err error
+			if rest, err = w.relay(out); err != nil {
+				return false
+			}
+			if len(rest) == 0 {
+				continue
+			}
+			w.encodes = true
+		case <-w.bookmarks.C:
+			w.bookmarks.Reset(0)
+		}
+		w.start(func() error {
+			if err := w.changes(rest); err != nil {
+				return err
+			}
+			return w.follow()
+		})
+		return true
 	}
-	w.start(w.follow)
-	return true
 }
 
 // isPaused reports whether the watch has paused, and waits until its goroutine has ended.

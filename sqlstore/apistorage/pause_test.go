@@ -66,7 +66,7 @@ func TestPausesMissNothing(t *testing.T) {
 				}
 				w.Stop() // has no effect
 				pauses++
-				if !w.Resume() {
+				if !w.Resume(nil) {
 					t.Fatalf("watch %d ended", i)
 				}
 			case <-time.After(time.Minute):
@@ -109,12 +109,12 @@ func TestEndsOfPausedWatches(t *testing.T) {
 			f := newFixture(t, engines.SQLite)
 			w := startPausing(test.end(t, f), t, f)
 			await(t, w)
-			for w.Resume() { // when the store closes, the last turn ends at once
+			for w.Resume(nil) { // when the store closes, the last turn ends at once
 				await(t, w)
 				w.Stop()
 			}
 			w.End()
-			if w.Resume() {
+			if w.Resume(nil) {
 				t.Error("the watch goes on after its end")
 			}
 		})

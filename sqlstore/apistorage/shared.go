@@ -38,12 +38,13 @@ type sharedKey struct {
 // derived is a stored object, decoded and encoded. It must not be changed.
 type derived struct {
 	object    runtime.Object
-	encodings sync.Map // runtime.Identifier → *encoding
+	encodings sync.Map // runtime.Identifier or relayedKey → *encoding
 }
 
 type encoding struct {
 	once  sync.Once
 	bytes []byte
+	size  int // of the event, see relayed
 	err   error
 }
 
@@ -92,17 +93,34 @@ func (o *sharedObject) done(store *sqlstore.Store) {
 
 // encoded returns the event as encode encodes it, once for each media type and version.
 func (d *derived) encoded(id runtime.Identifier, event watch.EventType, size int, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
-	slot, ok := d.encodings.Load(id)
-	if !ok {
-		slot, _ = d.encodings.LoadOrStore(id, &encoding{})
-	}
-	e := slot.(*encoding)
+	e := d.encoding(id)
 	e.once.Do(func() {
 		e.err = errPanicked // other watchers get this if encode panics
 		// Encoders may set the kind of what they encode, so each gets a copy.
 		e.bytes, e.err = encodeEvent(event, d.object.DeepCopyObject(), size, encode)
 	})
 	return e.bytes, e.err
+}
+
+func (d *derived) encoding(id any) *encoding {
+	slot, ok := d.encodings.Load(id)
+	if !ok {
+		slot, _ = d.encodings.LoadOrStore(id, &encoding{})
+	}
+	return slot.(*encoding)
+}
+
+// shared returns the object of a change for all watchers of the same kind.
+func (w *watcher) shared(c *sqlstore.Change, event watch.EventType) *sharedObject {
+	key := sharedKey{storage: w.Storage, last: event == watch.Deleted}
+	if w.events != nil {
+		key.events = *w.events
+	}
+	slot, ok := c.Cache.Load(key)
+	if !ok {
+		slot, _ = c.Cache.LoadOrStore(key, &sharedObject{})
+	}
+	return slot.(*sharedObject)
 }
 
 // objectOf returns the object of a change, with the change's revision: the version that the change made, or with last the one it

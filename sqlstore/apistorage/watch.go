@@ -38,12 +38,15 @@ type watcher struct {
 	sub      *sqlstore.Subscription
 	inFlight inFlight
 
+	gatherUntil time.Time
+
 	deadline   time.Time   // zero if there is none
 	expiry     *time.Timer // ends the watch at the deadline; nil if ctx does
 	bookmarks  *time.Timer // fires when one is due
 	changed    time.Time   // when the last change was sent
 	sent, seen int         // how many events, now and when pause was last called
 	mayPause   atomic.Bool
+	encodes    bool         // the last changes needed the reader's encoder
 	state      atomic.Int32 // isRunning, hasPaused or hasStopped
 }
 
@@ -169,15 +172,7 @@ func (w *watcher) follow() error {
 		if err != nil {
 			return err
 		}
-		for i, c := range changes {
-			if err == nil {
-				err = w.change(c)
-			} else {
-				w.follower.Done(c)
-			}
-			changes[i] = nil
-		}
-		if err != nil {
+		if err := w.changes(changes); err != nil {
 			return err
 		}
 		select {
@@ -204,6 +199,19 @@ func (w *watcher) follow() error {
 			quiet.Reset(again)
 		}
 	}
+}
+
+// changes sends changes, or releases them after an error.
+func (w *watcher) changes(changes []*sqlstore.Change) (err error) {
+	for i, c := range changes {
+		if err == nil {
+			err = w.change(c)
+		} else {
+			w.follower.Done(c)
+		}
+		changes[i] = nil
+	}
+	return err
 }
 
 // replay sends the changes after w.from that precede the subscription.

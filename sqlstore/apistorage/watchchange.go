@@ -30,38 +30,15 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		w.follower.Done(c)
 		return nil
 	}
-	last := event == watch.Deleted
-	size := len(c.Record.Value)
-	if last {
-		size = len(c.Previous.Value)
-	}
+	size := changeSize(c, event)
 	if err := w.await(size); err != nil {
 		w.follower.Done(c)
 		return err
 	}
 	p := sentEvent{size: size, change: c}
-	object := w.object
-	if last {
-		object = w.readable
-	}
-	decode := func() (runtime.Object, error) {
-		obj, err := w.objectOf(c, last, object)
-		if raw, ok := obj.(*Raw); ok {
-			raw.change = true
-		}
-		return obj, err
-	}
 	if c.Watchers > 1 {
-		key := sharedKey{storage: w.Storage, last: last}
-		if w.events != nil {
-			key.events = *w.events
-		}
-		slot, ok := c.Cache.Load(key)
-		if !ok {
-			slot, _ = c.Cache.LoadOrStore(key, &sharedObject{})
-		}
-		shared := slot.(*sharedObject)
-		use, err := shared.use(w.store, size, decode)
+		shared := w.shared(c, event)
+		use, err := shared.use(w.store, size, func() (runtime.Object, error) { return w.eventObject(c, event) })
 		if err != nil {
 			w.follower.Done(c)
 			return err
@@ -74,12 +51,33 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		p.held = decodedAndEncoded * size
 		w.follower.Hold(p.held)
 	}
-	obj, err := decode()
+	obj, err := w.eventObject(c, event)
 	if err != nil {
 		w.release(p)
 		return err
 	}
 	return w.deliver(event, &delivery{object: obj}, p)
+}
+
+// changeSize returns the size of the object of a change, as stored.
+func changeSize(c *sqlstore.Change, event watch.EventType) int {
+	if event == watch.Deleted {
+		return len(c.Previous.Value)
+	}
+	return len(c.Record.Value)
+}
+
+// eventObject returns the object of a change as it is sent in an event.
+func (w *watcher) eventObject(c *sqlstore.Change, event watch.EventType) (runtime.Object, error) {
+	last, object := event == watch.Deleted, w.object
+	if last {
+		object = w.readable
+	}
+	obj, err := w.objectOf(c, last, object)
+	if raw, ok := obj.(*Raw); ok {
+		raw.change = true
+	}
+	return obj, err
 }
 
 // readable is object for a version that was deleted, perhaps unread because it can't be read. Then it fails, as it would for a watch that

@@ -8,6 +8,8 @@
 //	go run ./test/bench --kubeconfig FILE [--pid N,N]     # whatever server the file names, in the same run
 //	go run ./test/bench size                              # what work costs in a collection of 100,000 objects with 1,000 watches,
 //	                                                      # over what it costs in a hundredth of that
+//	go run ./test/bench --peers etcd watches              # what watches cost: events to 100 of them, 10,000 idle ones on shared and
+//	                                                      # on own connections, and changes that concern none of those
 //	go run ./test/bench --gomemlimit 400MiB crowd         # how much memory 50 clients take that list all pods at once
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost; "churn size" and "churn costs" are one of both
@@ -29,6 +31,8 @@
 // does so for all. Each turn starts its server with an empty store and stops it afterwards. So no server takes memory, caches
 // or CPU time from another; each round covers a server's whole life, including the first read after a write and the memory of a
 // fresh server; and rounds are independent of each other.
+//
+// What an event costs is the CPU time of the changes and their events, without that of as many changes that nobody watches.
 //
 // The column "floor" is the transport's limit: Go's own TLS server with HTTP/2, which answers the same requests with canned
 // bytes of the same size, and sends its watchers canned events.

@@ -19,6 +19,8 @@ type fanOut struct {
 	expected    func(watch int) int // how many of the changes a watch reports
 	changes     int                 // how many there are
 	change      func(i int) request // makes the ith
+	unwatched   func(i int) request // makes a like change before there are watches; nil to measure none
+	pace        int                 // changes per second; 0 for as many as the server can make
 	mark        string              // what precedes a change's number, six digits, in its event
 }
 
@@ -32,7 +34,8 @@ type arrival struct {
 }
 
 // run opens the watches, makes the changes and waits until each watch has reported all of its changes. An operation is one
-// event delivered to one watch; the cost of the changes is included. The latency is from sending a change to its event.
+// event delivered to one watch. Its CPU includes the cost of the changes, which the same number of them without watches shows. The
+// latency is from sending a change to its event.
 func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 	senders, err := s.dialer.dialAll(ctx, fanOutWriters)
 	if err != nil {
@@ -41,6 +44,12 @@ func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 	defer senders.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	alone, sent := sample{}, make([]time.Time, f.changes)
+	if f.unwatched != nil {
+		if err := s.observe(&alone, func() error { return f.make(ctx, senders, f.unwatched, sent) }); err != nil {
+			return result{}, err
+		}
+	}
 	opened, err := s.openWatches(ctx, f.collection, f.watches, f.connections)
 	if err != nil {
 		return result{}, err
@@ -57,28 +66,11 @@ func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 			}
 		})
 	}
-	sent := make([]time.Time, f.changes)
 	var m sample
 	err = s.observe(&m, func() error {
-		next := make(chan int)
-		for _, c := range senders {
-			running.Go(func() {
-				for i := range next {
-					r := f.change(i)
-					sent[i] = time.Now()
-					if err := c.do(ctx, r); err != nil {
-						cancel(err)
-					}
-				}
-			})
+		if err := f.make(ctx, senders, f.change, sent); err != nil {
+			cancel(err)
 		}
-		for i := range sent {
-			select {
-			case next <- i:
-			case <-ctx.Done():
-			}
-		}
-		close(next)
 		running.Wait()
 		return context.Cause(ctx)
 	})
@@ -90,7 +82,45 @@ func (f fanOut) run(s *session, ctx context.Context) (result, error) {
 			m.latencies = append(m.latencies, a.at.Sub(sent[a.change]))
 		}
 	}
-	return m.result(len(f.watches), len(m.latencies)), nil
+	r := m.result(len(f.watches), len(m.latencies))
+	if f.unwatched != nil {
+		r.Delivery = microseconds(m.cpu-alone.cpu) / figure(len(m.latencies))
+	}
+	return r, nil
+}
+
+// make makes all changes, and notes when it has sent each.
+func (f fanOut) make(ctx context.Context, senders clients, change func(int) request, sent []time.Time) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	next := make(chan int)
+	for _, c := range senders {
+		running.Go(func() {
+			for i := range next {
+				r := change(i)
+				sent[i] = time.Now()
+				if err := c.do(ctx, r); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	due := time.Now()
+	for i := range sent {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+		if f.pace > 0 {
+			if err := paced(ctx, &due, 1, f.pace); err != nil {
+				cancel(err)
+			}
+		}
+	}
+	close(next)
+	running.Wait()
+	return context.Cause(ctx)
 }
 
 // read records when each event arrived and returns once it has them all. It finds a change's number in the event's text, since
@@ -140,10 +170,11 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 			o.close()
 		}
 	}()
-	if o.clients, err = s.dialer.dialAll(ctx, connections); err != nil {
+	first, err := s.dialer.dial(ctx)
+	if err != nil {
 		return o, err
 	}
-	first := o.clients[0]
+	o.clients = append(o.clients, first)
 	if err := first.do(ctx, get(collection+"?limit=1")); err != nil {
 		return o, err
 	}
@@ -152,6 +183,13 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 		return o, err
 	}
 	for i, path := range paths {
+		if len(o.clients) < min(i+1, connections) { // one by one: servers close connections if many are idle
+			c, err := s.dialer.dial(ctx)
+			if err != nil {
+				return o, err
+			}
+			o.clients = append(o.clients, c)
+		}
 		separator := "?"
 		if strings.Contains(path, "?") {
 			separator = "&"

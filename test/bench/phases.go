@@ -36,6 +36,7 @@ const (
 	phaseAfterLists  = "memory after lists"
 	phaseStatus      = "update status of pods, each node watched"
 	phaseWatch       = "watch"
+	phasePaced       = "watch, 50 events a second"
 	phaseSettling    = "directly after all that"
 	phaseIdle        = "idle"
 	phaseDatabase    = "database"
@@ -52,7 +53,7 @@ func phases(n sizes) []phase {
 		{phaseCreate1, true, create(configMaps("one"), 1, max(1, n.Writes/20))},
 		{phaseCreate16, true, create(configMaps("few"), 16, max(1, n.Writes/2))},
 		{phaseCreate64, true, create(configMaps("many"), 64, n.Writes)},
-		{phaseUpdate, true, replace(configMaps("many"), 64, n.Writes)},
+		{phaseUpdate, true, replace(configMaps("many"), 64, n.Writes, 1)},
 		{phaseGet, true, read(configMaps("many"), 16, n.Writes, n.Gets)},
 		{phaseLease, false, renewLeases(64, max(1, n.Writes/2))},
 		{phaseEvent, false, create(events, 16, max(1, n.Writes/2))},

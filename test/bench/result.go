@@ -24,6 +24,8 @@ type result struct {
 	Longest    figure `json:"longest_ms,omitempty"`
 	// CPU is the servers' user and system time per operation, including a datastore shim's, in microseconds.
 	CPU figure `json:"cpu_us_per_operation,omitempty"`
+	// Delivery is CPU without what the same changes cost while nobody watches.
+	Delivery figure `json:"cpu_us_per_delivery,omitempty"`
 	// FirstCPU is that of the first operation, if measured separately.
 	FirstCPU figure `json:"cpu_us_of_first_operation,omitempty"`
 	// DatabaseCPU is Postgres' time per operation.
@@ -33,9 +35,11 @@ type result struct {
 
 	RSS       figure `json:"rss_mib,omitempty"`
 	Anonymous figure `json:"anonymous_mib,omitempty"`
-	// RSSEach and AnonymousEach are memory for each definition, in KiB.
+	// RSSEach and AnonymousEach are memory for each definition or watch, in KiB.
 	RSSEach       figure `json:"rss_kib_each,omitempty"`
 	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`
+	// LiveEach is what an idle watch takes of a collected heap and of the stacks, in KiB.
+	LiveEach figure `json:"live_kib_each,omitempty"`
 	// Peak is the maximum RSS during the phase.
 	Peak figure `json:"peak_rss_mib,omitempty"`
 	// Failed is how many operations got no complete response, if that does not end the run.

@@ -5,6 +5,7 @@ var (
 	cpuMicros   = func(r result) figure { return r.CPU }
 	cpuMillis   = func(r result) figure { return r.CPU / 1000 }
 	firstMillis = func(r result) figure { return r.FirstCPU / 1000 }
+	delivery    = func(r result) figure { return r.Delivery }
 	databaseCPU = func(r result) figure { return r.DatabaseCPU }
 	p50         = func(r result) figure { return r.P50 }
 	perSecond   = func(r result) figure { return r.PerSecond }
@@ -31,6 +32,9 @@ const (
 	cpuMillisEach = "CPU ms each"
 	postgresEach  = "Postgres CPU µs each"
 )
+
+// coreShare is the unit of the CPU of a server without requests. In a short run it may be 0.
+const coreShare = "CPU, % of a core"
 
 // failures is the unit of failed requests.
 const failures = "without a whole answer"
@@ -84,17 +88,19 @@ var rows = []row{
 	{"", cpuMillisEach, phaseStreamProto, "%.0f", cpuMillis, true, ""},
 	{"update a pod's status, each node's pods watched", "p50 ms to the event", phaseStatus, "%.1f", p50, false, ""},
 	{"", cpuMicrosEach, phaseStatus, "%.0f", cpuMicros, true, ""},
+	{"", "of which watches", phaseStatus, "%.0f", delivery, false, ""},
 	{"event delivered to one of many watchers", "p50 ms from the request", phaseWatch, "%.1f", p50, false, ""},
-	{"", cpuMicrosEach, phaseWatch, "%.1f", cpuMicros, true, ""},
+	{"", cpuMicrosEach, phaseWatch, "%.1f", delivery, true, ""},
+	{"the same, with its share of the writes", cpuMicrosEach, phaseWatch, "%.1f", cpuMicros, true, ""},
 	{"memory just started", "RSS MiB", phaseFresh, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseFresh, "%.0f", anonymous, true, ""},
 	{"memory, pods created", "RSS MiB", phaseLoaded, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
 	{"memory after lists", "RSS MiB", phaseAfterLists, "%.0f", rss, true, ""},
 	{"", "anonymous MiB", phaseAfterLists, "%.0f", anonymous, true, ""},
-	{"without requests, directly after all that", "CPU, % of a core", phaseSettling, "%.2f", idleCPU, true, ""},
+	{"without requests, directly after all that", coreShare, phaseSettling, "%.2f", idleCPU, true, ""},
 	{"", "Postgres CPU, % of a core", phaseSettling, "%.2f", idleDatabaseCPU, false, ""},
-	{"idle", "CPU, % of a core", phaseIdle, "%.2f", idleCPU, true, ""},
+	{"idle", coreShare, phaseIdle, "%.2f", idleCPU, true, ""},
 	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", idleDatabaseCPU, false, ""},
 	{"start to /readyz, empty", "s", phaseStart, "%.2f", seconds, true, ""},
 	{"", "CPU ms", phaseStart, "%.0f", cpuMillis, false, ""},

@@ -15,6 +15,7 @@ var suites = []suite{
 	{name: "", phases: phases, rows: rows},
 	{name: "size", phases: sizePhases, rows: sizeRows},
 	{name: "crowd", phases: crowdPhases, rows: crowdRows},
+	{name: "watches", phases: watchesPhases, rows: watchesRows},
 	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
 	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
 	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},

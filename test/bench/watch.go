@@ -4,11 +4,24 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strconv"
 )
 
 // watchAll measures watches of all ConfigMaps that report new ones.
 func (s *session) watchAll(ctx context.Context) (result, error) {
-	k := configMaps("watched")
+	return s.watchConfigMaps(ctx, 0)
+}
+
+// pacedEvents is how many of them per second come one by one: all have been delivered before the next one comes.
+const pacedEvents = 50
+
+// watchPaced measures the same while the server has time for each event.
+func (s *session) watchPaced(ctx context.Context) (result, error) {
+	return s.watchConfigMaps(ctx, pacedEvents)
+}
+
+func (s *session) watchConfigMaps(ctx context.Context, pace int) (result, error) {
+	k := configMaps("watched-" + strconv.Itoa(pace))
 	watches := make([]string, s.sizes.Watchers)
 	for i := range watches {
 		watches[i] = k.collection
@@ -19,7 +32,9 @@ func (s *session) watchAll(ctx context.Context) (result, error) {
 		connections: s.sizes.Watchers,
 		expected:    func(int) int { return s.sizes.Events },
 		changes:     s.sizes.Events,
+		pace:        pace,
 		change:      func(i int) request { return post(k.collection, k.body(k.name(i), 0)) },
+		unwatched:   func(i int) request { return post(k.collection, k.body("un"+k.name(i), 0)) },
 		mark:        `"name":"` + k.prefix + "-",
 	}.run(s, ctx)
 }
@@ -36,6 +51,11 @@ func updateStatus(updates int) operation {
 			watches[i] = onNode(i)
 		}
 		pod := func(update int) int { return update % s.sizes.Pods }
+		change := func(i int, message string) request {
+			body := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.1.%d.%d","conditions":[`+
+				`{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"%s-%06d"}]}}`, pod(i)/250%250, pod(i)%250, message, i)
+			return patch(podsPath+"/"+podName(pod(i))+"/status", mediaStrategicPatch, body)
+		}
 		for i := range updates {
 			expected[s.sizes.nodeOf(pod(i))]++
 		}
@@ -45,12 +65,9 @@ func updateStatus(updates int) operation {
 			connections: connectionsOf(len(watches)),
 			expected:    func(watch int) int { return expected[watch] },
 			changes:     updates,
-			change: func(i int) request {
-				body := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.1.%d.%d","conditions":[`+
-					`{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"update-%06d"}]}}`, pod(i)/250%250, pod(i)%250, i)
-				return patch(podsPath+"/"+podName(pod(i))+"/status", mediaStrategicPatch, body)
-			},
-			mark: `"message":"update-`,
+			change:      func(i int) request { return change(i, "update") },
+			unwatched:   func(i int) request { return change(i, "before") },
+			mark:        `"message":"update-`,
 		}.run(s, ctx)
 	}
 }

@@ -26,10 +26,10 @@ func create(k kind, clients, n int) operation {
 	}
 }
 
-// replace replaces each of the objects that create created, without a precondition.
-func replace(k kind, clients, n int) operation {
+// replace replaces each of the objects that create created, without a precondition. Each revision of their bodies is another change.
+func replace(k kind, clients, n, revision int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
-		bodies := k.bodies(n, 1)
+		bodies := k.bodies(n, revision)
 		return s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
 			return c.do(ctx, put(k.path(i), bodies[i]))
 		})

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// The phases of `bench watches`: what watches cost while something happens, and while nothing does.
+const (
+	phaseUnwatched   = "update, no watches"
+	phaseIdleShared  = "idle watches, 100 to a connection"
+	phaseUnconcerned = "update that concerns no watch"
+	phaseIdleOwn     = "idle watches, each on its own connection"
+)
+
+func watchesPhases(n sizes) []phase {
+	// Each phase leaves its watches open for the next one.
+	writes := max(1, n.Writes/4)
+	shared, own := idleWatches(maxStreams), idleWatches(1)
+	return []phase{
+		{phaseStart, false, (*session).start},
+		{phasePods, false, createPods(32)},
+		{phaseStatus, false, updateStatus(writes)},
+		{phaseWatch, true, (*session).watchAll},
+		{phasePaced, true, (*session).watchPaced},
+		{phaseCreate64, false, create(unwatched, 64, writes)},
+		{phaseUnwatched + ", first time", false, replace(unwatched, 16, writes, 1)},
+		{phaseUnwatched, false, replace(unwatched, 16, writes, 2)},
+		{phaseIdleShared, false, shared},
+		{phaseUnconcerned, false, replace(unwatched, 16, writes, 3)},
+		{phaseIdleOwn, false, own},
+	}
+}
+
+// unwatched are ConfigMaps that no watch selects.
+var unwatched = configMaps("unwatched")
+
+// maxStreams is how many requests servers allow per HTTP/2 connection.
+const maxStreams = 100
+
+// idleWatches opens watches, each of an object that does not exist, and reports what memory each takes.
+func idleWatches(perConnection int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		s.closeWatches()
+		before, err := s.settledMemory(ctx)
+		if err != nil {
+			return result{}, err
+		}
+		paths := make([]string, s.sizes.Idlers)
+		for i := range paths {
+			paths[i] = watchOne(configMaps("absent"), i) + "&allowWatchBookmarks=true"
+		}
+		s.opened, err = s.openWatches(context.Background(), configMaps("absent").collection, paths, (len(paths)+perConnection-1)/perConnection)
+		if err != nil {
+			return result{}, err
+		}
+		after, err := s.settledMemory(ctx)
+		each := func(bytes int64) figure { return figure(bytes) / 1024 / figure(len(paths)) }
+		return result{
+			LiveEach:      each(after.live - before.live),
+			AnonymousEach: each(after.Anonymous - before.Anonymous), RSSEach: each(after.RSS - before.RSS),
+		}, err
+	}
+}
+
+// heldMemory is a server's memory, and how much of that its API server's objects and stacks take after garbage collections.
+type heldMemory struct {
+	memory
+	live int64
+}
+
+// memoryMetric is a line of /metrics about Go's memory.
+var memoryMetric = regexp.MustCompile(`(?m)^go_memstats_(?:heap_alloc|stack_inuse)_bytes (\S+)$`)
+
+// settledMemory reads the memory of a server that has had time to finish what it had begun, and that has collected its garbage. Each
+// collection halves a stack of which little is in use.
+func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
+	if err := wait(ctx, s.sizes.Rest); err != nil {
+		return m, err
+	}
+	c, err := s.dialer.dial(ctx)
+	if err != nil {
+		return m, err
+	}
+	defer clients{c}.close()
+	for range 4 {
+		if err := c.do(ctx, get("/debug/pprof/heap?gc=1")); err != nil {
+			return m, err
+		}
+	}
+	if err := c.do(ctx, get("/metrics")); err != nil {
+		return m, err
+	}
+	found := memoryMetric.FindAllSubmatch(c.answer.Bytes(), -1)
+	if len(found) != 2 {
+		return m, fmt.Errorf("%s has %d metrics of Go's memory, not 2", s.server.Name, len(found))
+	}
+	for _, line := range found {
+		n, parseErr := strconv.ParseFloat(string(line[1]), 64)
+		err = cmp.Or(err, parseErr)
+		m.live += int64(n)
+	}
+	if err != nil {
+		return m, err
+	}
+	m.memory, err = readMemory(s.server.PIDs)
+	return m, err
+}
+
+// watchesRows are the lines of the table of `bench watches`.
+var watchesRows = func() (all []row) {
+	live := func(r result) figure { return r.LiveEach }
+	for _, r := range rows {
+		if r.phase == phaseWatch || r.phase == phaseStatus {
+			all = append(all, r)
+		}
+	}
+	all = append(all,
+		row{"the same while 50 objects are created a second", "p50 ms from the request", phasePaced, "%.1f", p50, false, ""},
+		row{"", cpuMicrosEach, phasePaced, "%.1f", delivery, true, ""},
+		row{phaseUnwatched, cpuMicrosEach, phaseUnwatched, "%.0f", cpuMicros, true, ""},
+		row{phaseUnconcerned, cpuMicrosEach, phaseUnconcerned, "%.0f", cpuMicros, true, ""},
+		row{"", "of that without watches", phaseUnconcerned, "%.2f", cpuMicros, false, phaseUnwatched},
+	)
+	for _, phase := range []string{phaseIdleShared, phaseIdleOwn} {
+		all = append(all, row{phase, "KiB each of heap and stacks", phase, "%.1f", live, true, ""})
+	}
+	return all
+}()
