@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 type serveOptions struct {
@@ -166,7 +167,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	limitMemory()
 	go watchMemoryLimit(ctx)
 	pace := paceCollector()
-	o.store.FollowerMemory = watchMemory()
+	o.store.FollowerMemory, o.store.HeartbeatResource = watchMemory(), apistorage.HeartbeatResource
 	var store *sqlstore.Store
 	process := server.Process{
 		Options: o.server, Store: o.store,
