@@ -79,6 +79,9 @@ type Engine interface {
 	// that is not possible, since other processes may write too.
 	MayHold(ctx context.Context) (bool, error)
 
+	// Held reports whether the process that had the database open before this one might have done that.
+	Held() bool
+
 	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
 	// (SQLite).
 	Notifications() <-chan int64
@@ -135,9 +138,11 @@ type Write struct {
 
 	// Heartbeat marks a small Update that has been acknowledged, perhaps. It is committed like a Delete if the disk is full.
 	Heartbeat bool
+	// Superseded marks a Heartbeat that a later one of the group replaces. It gets a revision and no row. Engines without MayHold get none.
+	Superseded bool
 }
 
-// Committed is the result of a group commit. Each write got a revision, in order; those of conflicting writes stay unused.
+// Committed is the result of a group commit. Each write got a revision, in order; those of conflicting and superseded writes stay unused.
 type Committed struct {
 	Last      int64  // the revision of the last write
 	Landed    []bool // whether write i is in the log

@@ -91,10 +91,12 @@ func (s *Store) surplus(ctx context.Context) (revision int64, err error) {
 // Compact removes all versions that were replaced at or before revision upTo. From then on, reads and watches at earlier
 // revisions fail with ErrCompacted. It returns ErrFuture if there is no such revision yet.
 func (s *Store) Compact(ctx context.Context, upTo int64) error {
-	if err := s.settle(ctx); err != nil {
-		return err
+	at, err := s.positionOfLog(ctx)
+	if err == nil && upTo > at.Revision { // held rows may have it
+		if err = s.settle(ctx); err == nil {
+			at, err = s.positionOfLog(ctx)
+		}
 	}
-	at, err := s.Position(ctx)
 	if err != nil {
 		return err
 	}

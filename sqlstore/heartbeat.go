@@ -21,6 +21,8 @@ import (
 // counter. What this process reads from the log it commits first; so only other processes can see a log without the held rows. If this
 // process is killed, held rows are lost and their revisions are never used again: see dialect.MaxHeld.
 //
+// Of the held rows of one object, only the newest is stored, unless a read of the log asks for them: see superseded.
+//
 // Only a process that alone writes the log can hold rows.
 
 // held are the rows that are published and not committed.
@@ -53,6 +55,16 @@ func (h *held) clear() {
 	h.due.Stop()
 }
 
+// landed reports whether all held rows are in the log that ought to be.
+func (h *held) landed(landed []bool) bool {
+	for i, p := range h.writes {
+		if landed[i] == p.row.Superseded {
+			return false
+		}
+	}
+	return true
+}
+
 // HoldsHeartbeats reports whether heartbeats are committed later than other writes.
 func (s *Store) HoldsHeartbeats() bool { return s.holds }
 
@@ -64,7 +76,7 @@ func (s *Store) hold(group []*pending) bool {
 		return false
 	}
 	for _, p := range group {
-		if !p.row.Heartbeat || !s.cache.isLive(p.resource(), p.row.Key, p.row.Replaces) {
+		if !p.row.Heartbeat || p.resource() != s.opts.HeartbeatResource || !s.cache.isLive(p.resource(), p.row.Key, p.row.Replaces) {
 			return false
 		}
 	}
@@ -104,6 +116,40 @@ func (s *Store) withHeld(ctx context.Context, group []*pending) ([]*pending, err
 		return group, nil
 	}
 	return append(slices.Clip(h.writes), group...), nil
+}
+
+// superseded are revisions of heartbeats that have no rows, as if they had been compacted. Subscriptions and the cache have got each of
+// them before. In the log, the row before is followed by that of the newest heartbeat.
+type superseded struct {
+	newest dialect.Newest // of those revisions
+	kept   dialect.Newest // the newest revision of a row that has replaced one that is not in the log
+}
+
+func (s *superseded) raise(newest, kept int64) {
+	s.newest.Raise(newest)
+	s.kept.Raise(kept)
+}
+
+// supersede has only the newest of the held rows of each object stored. It declares first what can't be read any more.
+func (s *Store) supersede() {
+	h := &s.held
+	for i, p := range h.writes {
+		if p.row.Replaces < h.first {
+			continue
+		}
+		before := &h.writes[p.row.Replaces-h.first].row
+		s.superseded.raise(p.row.Replaces, h.first+int64(i))
+		before.Superseded, p.row.Replaces = true, before.Replaces
+	}
+}
+
+// readableAt is readable for a read of the log at q.Revision.
+func (s *Store) readableAt(at dialect.Position, q Query) error {
+	err := s.readable(at, q.Revision)
+	if err == nil && q.Revision != 0 && q.Resource == s.opts.HeartbeatResource && q.Revision < s.superseded.kept.Load() {
+		err = ErrCompacted
+	}
+	return err
 }
 
 // heldRetry is when to commit held rows after that has failed.

@@ -122,7 +122,7 @@ func (s *Store) pageOfLog(ctx context.Context, q Query) (Page, error) {
 		if err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &none) }); err != nil {
 			return page, err
 		}
-		if err := s.readable(*at, q.Revision); err != nil {
+		if err := s.readableAt(*at, q); err != nil {
 			return page, err
 		}
 		if none {
@@ -140,7 +140,7 @@ func (s *Store) page(ctx context.Context, q Query) (page Page, err error) {
 			return err
 		}
 		if page.Records == nil {
-			if err := s.readable(*at, q.Revision); err != nil {
+			if err := s.readableAt(*at, q); err != nil {
 				return err
 			}
 		}

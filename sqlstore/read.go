@@ -150,7 +150,7 @@ func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
 	b := s.statement().of("listWithCount", q.Resource).add("SELECT revision, compacted, (").count(q).add(") FROM counter")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &n) })
 	if err == nil {
-		err = s.readable(at, q.Revision)
+		err = s.readableAt(at, q)
 	}
 	return n, err
 }

@@ -89,6 +89,8 @@ type Options struct {
 	// HeartbeatInterval is for how long heartbeats may wait to be committed, after they were acknowledged. Default 0: they are committed
 	// before, like other writes. Unused if other processes may write to the database (Postgres).
 	HeartbeatInterval time.Duration
+	// HeartbeatResource has the objects that heartbeats are for.
+	HeartbeatResource Resource
 	// OnBatch is called with the duration of each compaction batch that removed rows. Optional.
 	OnBatch func(took time.Duration)
 	// OnRequest is called after each access to the objects of a resource in the database: get, list, listWithCount, create, update
@@ -163,6 +165,8 @@ type Store struct {
 	queue chan *pending
 	held  held
 	holds bool // whether heartbeats are held
+	// superseded are the heartbeats that are not in the log.
+	superseded superseded
 	// committing is set while the committer commits a group and publishes it. heard is the newest revision notified of; see
 	// isForeign.
 	committing atomic.Bool
@@ -198,6 +202,9 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 		return nil, errors.Join(err, engine.Close())
 	}
 	s.compacted.Store(at.Compacted)
+	if engine.Held() {
+		s.superseded.raise(at.Revision, at.Revision)
+	}
 	s.cache = newCache(s.opts.CacheBytes, at.Revision)
 	s.memory = newMemory(s.opts.FollowerMemory)
 	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)

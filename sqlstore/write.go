@@ -160,15 +160,18 @@ func (s *Store) commit() {
 		select {
 		case first, open := <-s.queue:
 			if !open {
+				s.supersede()
 				_ = s.commitHeld() // it is logged
 				return
 			}
 			if group := s.gather(first); !s.hold(group) {
+				s.supersede()
 				s.committing.Store(true)
 				s.commitGroup(group)
 				s.committing.Store(false)
 			}
 		case <-s.held.due.C:
+			s.supersede()
 			_ = s.commitHeld()
 		case done := <-s.held.settle:
 			done <- s.commitHeld()
@@ -300,7 +303,7 @@ func (s *Store) gather(first *pending) []*pending {
 func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	held := len(committed.Landed) - len(group)
 	if h := &s.held; held > 0 {
-		if committed.Before()+1 != h.first || slices.Contains(committed.Landed[:held], false) {
+		if committed.Before()+1 != h.first || !h.landed(committed.Landed[:held]) {
 			s.opts.Log.Error("heartbeats were not committed as they were published; ending all watches", "first", h.first, "committed", committed.Before()+1)
 			s.hub.skip(committed.Last)
 		}

@@ -16,7 +16,8 @@ import (
 // By default the garbage collector lets the heap double between collections. That does not suit a server that caches objects as
 // bytes: these cost a collection nothing, so they need no headroom. And the rest of a small cluster's heap is so small that under
 // load collections would take an eighth of the CPU. So the heap may grow between collections by the size of everything but the
-// cached objects, at least by minHeadroom, and at least by busyHeadroom while collections are frequent. It never grows by more
+// cached objects, at least by minHeadroom, and at least by busyHeadroom while collections stay frequent: not after the burst of a start,
+// which would leave what lives on scattered over all that memory. It never grows by more
 // than maxHeadroom: the controllers of a large cluster hold hundreds of megabytes of objects permanently, which need no headroom
 // either. GOMEMLIMIT applies in addition, GOGC instead.
 //
@@ -30,7 +31,8 @@ const (
 	maxHeadroom  = 128 << 20
 	// smallHeap is the size up to which a collection costs little.
 	smallHeap = 64 << 20
-	// busyInterval is the interval between collections below which the server is busy.
+	// The server is busy while each of the last busyAfter collections came within busyInterval after the one before.
+	busyAfter    = 3
 	busyInterval = 2 * time.Second
 	// quietInterval is the time without a collection after which the server is quiet, and idleInterval that after which it is idle.
 	quietInterval = 2 * time.Second
@@ -52,10 +54,10 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 		quiet := time.NewTimer(quietInterval)
 		defer quiet.Stop()
 		percent, collections := startPercent, uint64(0) // seen so far
+		frequent := 0                                   // collections in a row
 		for at := time.Now(); ; {
 			var h heap
 			headroom := int64(0) // the usual one
-			busy := false
 			select {
 			case <-ctx.Done():
 				return
@@ -83,13 +85,16 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 				if h.collections == collections {
 					continue // requested above
 				}
-				busy = time.Since(at) < busyInterval
+				if time.Since(at) >= busyInterval {
+					frequent = 0
+				}
+				frequent++
 				at = time.Now()
 				quiet.Reset(quietInterval)
 			}
 			collections = h.collections
 			if headroom == 0 {
-				headroom = usualHeadroom(h.live, cached(), busy)
+				headroom = usualHeadroom(h.live, cached(), frequent > busyAfter)
 			}
 			next := int(max(100*headroom/max(h.live, 1<<20), 1)) // with 0, collections would never pause
 			// Setting it stops the world for a moment, so it changes in coarse steps.
@@ -120,8 +125,10 @@ func returnFree(h heap) {
 		return
 	}
 	debug.SetMemoryLimit(limit)
-	defer debug.SetMemoryLimit(before)
 	runtime.KeepAlive(make([]byte, 256<<10))
+	if changed := debug.SetMemoryLimit(before); changed != limit {
+		debug.SetMemoryLimit(changed) // by somebody else, meanwhile
+	}
 }
 
 // heap has the runtime's statistics of the heap.

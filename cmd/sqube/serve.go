@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 type serveOptions struct {
@@ -113,7 +114,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, a tenth of --retention, but at least every 30s; a few are removed together, within another --retention.")
 	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While writing fails, versions stay in the database, limited only by --retention-rows. Set the same on all servers of a database.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many replaced and deleted versions are kept at most, even if they are younger than --retention. 0 for no limit, or at least 100. Checked every --compact-interval.")
-	state.DurationVar(&o.store.HeartbeatInterval, "node-heartbeat-interval", 0, "For how long renewals of nodes' Leases that change nothing but times may wait in memory until they are written to an SQLite database, together or with the next other write. If sqube is killed or the machine fails, those that wait are lost, as if the nodes had not sent them. At most 10m; 0 writes each at once.")
+	state.DurationVar(&o.store.HeartbeatInterval, "node-heartbeat-interval", 0, "For how long renewals of nodes' Leases that change nothing but times may wait in memory until the newest of each node is written to an SQLite database, after that time or with the next other write. If sqube is killed or the machine fails, those that wait are lost, as if the nodes had not sent them. At most 10m; 0 writes each at once.")
 	o.log.addFlags(sections.FlagSet("Log"))
 	o.features.addFlag(sections.FlagSet("Features"))
 	o.emulation.addFlags(sections.FlagSet("Features"), o.server)
@@ -166,7 +167,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	limitMemory()
 	go watchMemoryLimit(ctx)
 	pace := paceCollector()
-	o.store.FollowerMemory = watchMemory()
+	o.store.FollowerMemory, o.store.HeartbeatResource = watchMemory(), apistorage.HeartbeatResource
 	var store *sqlstore.Store
 	process := server.Process{
 		Options: o.server, Store: o.store,

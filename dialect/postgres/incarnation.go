@@ -64,3 +64,6 @@ func (e *Engine) jumpNow(ctx context.Context) error {
 
 // MayHold implements dialect.Engine: other servers may write to the database.
 func (e *Engine) MayHold(context.Context) (bool, error) { return false, nil }
+
+// Held implements dialect.Engine.
+func (e *Engine) Held() bool { return false }

@@ -85,8 +85,7 @@ func (e *Engine) skipHeld(ctx context.Context) error {
 	if err := e.writer.QueryRowContext(ctx, "SELECT boot FROM counter").Scan(&boot); err != nil {
 		return err
 	}
-	boot, held := strings.CutSuffix(boot, holds)
-	if !held {
+	if boot, e.held = strings.CutSuffix(boot, holds); !e.held {
 		return nil
 	}
 	skip := 0
@@ -100,6 +99,9 @@ skipped_until = CASE WHEN ?2 = 0 THEN skipped_until ELSE revision + ?2 END,
 revision = revision + ?2`, boot, skip)
 	return err
 }
+
+// Held implements dialect.Engine.
+func (e *Engine) Held() bool { return e.held }
 
 // Skipped implements dialect.Engine.
 func (e *Engine) Skipped() dialect.Skipped { return e.skipped }

@@ -124,14 +124,14 @@ func TestSnapshotOfAMachine(t *testing.T) {
 // TestKilledWithHeartbeats continues with the files of a server that was killed while heartbeats had not been committed. They are lost,
 // their revisions are never used again, and those who know one start over; all others continue.
 func TestKilledWithHeartbeats(t *testing.T) {
-	resource := sqlstore.Resource{Name: "leases"}
+	resource, other := sqlstore.Resource{Name: "leases"}, sqlstore.Resource{Name: "others"}
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	for round := range 3 { // it is killed again and again
 		e, err := sqlite.Open(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := storetest.Start(t, e, sqlstore.Options{HeartbeatInterval: time.Hour})
+		s := storetest.Start(t, e, sqlstore.Options{HeartbeatInterval: time.Hour, HeartbeatResource: resource})
 		key := fmt.Sprintf("lease-%d", round)
 		w := &sqlstore.Write{Operation: dialect.Create, Resource: resource, Key: key, Name: key, Labels: "{}", Fields: "{}", Value: []byte(`{}`)}
 		kept, err := s.Write(t.Context(), w)
@@ -153,7 +153,7 @@ func TestKilledWithHeartbeats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next := storetest.Start(t, copied, sqlstore.Options{})
+		next := storetest.Start(t, copied, sqlstore.Options{HeartbeatResource: resource})
 		found, at, err := next.Get(t.Context(), resource, key)
 		if err != nil || found == nil || found.Revision != kept {
 			t.Errorf("the object is %+v, %v, not at revision %d", found, err, kept)
@@ -163,8 +163,11 @@ func TestKilledWithHeartbeats(t *testing.T) {
 		}
 		for from, want := range map[int64]error{kept: nil, kept + 1: sqlstore.ErrCompacted, last: sqlstore.ErrCompacted, at.Revision: nil} {
 			f := next.Follow(t.Context())
-			if err := f.Replay(resource, "", nil, from, at.Revision, func(*sqlstore.Change) error { return nil }); !errors.Is(err, want) {
+			if err := f.Replay(other, "", nil, from, at.Revision, func(*sqlstore.Change) error { return nil }); !errors.Is(err, want) {
 				t.Errorf("a watch from revision %d: %v, not %v", from, err, want)
+			}
+			if err := f.Replay(resource, "", nil, from, at.Revision, func(*sqlstore.Change) error { return nil }); (err == nil) != (from == at.Revision) {
+				t.Errorf("a watch of heartbeats from revision %d: %v", from, err)
 			}
 			f.Close()
 		}

@@ -59,6 +59,9 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		}
 		closeRow, insert := tx.StmtContext(ctx, e.write.closeRow), tx.StmtContext(ctx, e.write.insert)
 		for i := range group {
+			if group[i].Superseded {
+				continue
+			}
 			row := dialect.LogRow{ID: committed.Revision(i), Write: group[i]}
 			row.WrittenAt = committed.WrittenAt
 			var err error

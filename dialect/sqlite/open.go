@@ -43,6 +43,7 @@ type Engine struct {
 	skipped dialect.Skipped
 	number  int32 // fileNumber, once the file is marked as open
 	crashed bool  // the file was not closed
+	held    bool  // see Held
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }

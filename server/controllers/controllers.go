@@ -83,11 +83,14 @@ type controller struct {
 	uses string
 	// needs is a resource without which the controller has nothing to do. --runtime-config may have turned it off.
 	needs schema.GroupVersionResource
-	// awaits is a resource without whose objects the controller has nothing to do. It is built when there is one.
-	awaits schema.GroupVersionResource
+	// awaits are resources without whose objects the controller has nothing to do. It is built when one of them has one.
+	awaits []schema.GroupVersionResource
 	// awaitsClients means that it has nothing to do before Config.Written.
 	awaitsClients bool
 }
+
+// of returns its arguments.
+func of(resources ...schema.GroupVersionResource) []schema.GroupVersionResource { return resources }
 
 const garbageCollector = "garbage-collector"
 
@@ -97,32 +100,32 @@ var all = []controller{
 	{name: garbageCollector, account: "generic-garbage-collector", aliases: []string{"garbagecollector"}, build: buildGarbageCollector, awaitsClients: true},
 	{name: "serviceaccount", account: "service-account-controller", aliases: []string{"serviceaccount"}, build: buildServiceAccount},
 	{name: "serviceaccount-token", aliases: []string{"serviceaccount-token"}, build: buildServiceAccountToken,
-		awaits: corev1.SchemeGroupVersion.WithResource("secrets")},
+		awaits: of(corev1.SchemeGroupVersion.WithResource("secrets"))},
 	{name: "legacy-serviceaccount-token-cleaner", account: "legacy-service-account-token-cleaner",
 		aliases: []string{"legacy-service-account-token-cleaner"}, build: buildLegacyTokenCleaner,
-		awaits: corev1.SchemeGroupVersion.WithResource("secrets")},
+		awaits: of(corev1.SchemeGroupVersion.WithResource("secrets"))},
 	{name: "root-ca-certificate-publisher", account: "root-ca-cert-publisher",
 		aliases: []string{"root-ca-cert-publisher"}, build: buildRootCAPublisher},
 	{name: "resourcequota", account: "resourcequota-controller", aliases: []string{"resourcequota"}, build: buildResourceQuota,
-		awaits: corev1.SchemeGroupVersion.WithResource("resourcequotas")},
+		awaits: of(corev1.SchemeGroupVersion.WithResource("resourcequotas"))},
 	{name: "clusterrole-aggregation", account: "clusterrole-aggregation-controller",
 		aliases: []string{"clusterrole-aggregation"}, build: buildClusterRoleAggregation,
 		needs: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
 	{name: "validatingadmissionpolicy-status", account: "validatingadmissionpolicy-status-controller", build: buildPolicyStatus,
 		needs:  admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
-		awaits: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")},
+		awaits: of(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))},
 	{name: "service-cidr", account: "service-cidrs-controller", build: buildServiceCIDR,
 		needs: networkingv1.SchemeGroupVersion.WithResource("servicecidrs")},
 	{name: "storage-version-migrator", account: "storage-version-migrator-controller", aliases: []string{"svm"}, uses: garbageCollector, build: buildStorageVersionMigrator,
 		needs:  storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		awaits: storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+		awaits: of(storagemigrationv1.SchemeGroupVersion.WithResource("storageversionmigrations"))},
 	{name: "persistentvolumeclaim-protection", account: "pvc-protection-controller", aliases: []string{"pvc-protection"}, build: buildClaimProtection,
-		awaits: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")},
+		awaits: of(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"))},
 	{name: "persistentvolume-protection", account: "pv-protection-controller", aliases: []string{"pv-protection"}, build: buildVolumeProtection,
-		awaits: corev1.SchemeGroupVersion.WithResource("persistentvolumes")},
+		awaits: of(corev1.SchemeGroupVersion.WithResource("persistentvolumes"))},
 	{name: "volumeattributesclass-protection", account: "volumeattributesclass-protection-controller", build: buildAttributesClassProtection,
 		needs:  storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"),
-		awaits: storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")},
+		awaits: of(storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"))},
 }
 
 // Run runs the selected controllers, and the scheduler if there is one, until ctx ends. It then returns nil, when everything that

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -19,6 +20,8 @@ type Controller struct {
 	Aliases []string
 	// Off means that it runs only if it is selected by name.
 	Off bool
+	// Awaits are resources without whose objects the controller has nothing to do. It is built when one of them has one.
+	Awaits []schema.GroupVersionResource
 	// Build makes the controller and registers its event handlers, which get no events before Build has returned. run runs until
 	// its context ends and everything that it started has stopped. It is nil if there is nothing to do.
 	Build func(context.Context, Shared) (run func(context.Context), err error)
@@ -54,7 +57,7 @@ const suffix = "-controller"
 // internal converts the controller to the type of this package's own.
 func (c Controller) internal() controller {
 	return controller{
-		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off,
+		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off, awaits: c.Awaits,
 		build: func(ctx context.Context, s *runState, _ clients) (func(context.Context), error) {
 			return c.Build(ctx, Shared{
 				As: s.config.as, Scheduler: s.config.scheduler(), Informers: unstarted{s.shared}, Metadata: s.metadata, Kinds: s.mapper,

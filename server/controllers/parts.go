@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
@@ -14,12 +13,12 @@ import (
 // inGroups returns the controllers that wait for the same, in their order. The first group, which may be empty, waits for nothing.
 func inGroups(controllers []controller) [][]controller {
 	type condition struct {
-		awaits  schema.GroupVersionResource
+		awaits  string
 		clients bool
 	}
-	groups, at := [][]controller{nil}, map[condition]int{{}: 0}
+	groups, at := [][]controller{nil}, map[condition]int{{awaits: fmt.Sprint(of())}: 0}
 	for _, c := range controllers {
-		when := condition{c.awaits, c.awaitsClients}
+		when := condition{fmt.Sprint(c.awaits), c.awaitsClients}
 		i, ok := at[when]
 		if !ok {
 			i, at[when], groups = len(groups), len(groups), append(groups, nil)
@@ -38,10 +37,13 @@ func awaitFirst(ctx context.Context, first <-chan struct{}, c controller, config
 		needed = config.Written
 	} else if c.awaitsClients {
 		wake()
-	} else if cancel, asleep := config.Sleep(ctx, c.awaits, wake); asleep {
-		defer cancel()
-	} else {
-		wake()
+	}
+	for _, resource := range c.awaits {
+		if cancel, asleep := config.Sleep(ctx, resource, wake); asleep {
+			defer cancel()
+		} else {
+			wake()
+		}
 	}
 	for _, happened := range []<-chan struct{}{first, needed} {
 		select {

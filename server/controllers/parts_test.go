@@ -14,8 +14,8 @@ func TestGroups(t *testing.T) {
 	secrets, claims := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	var names [][]string
 	for _, group := range inGroups([]controller{
-		{name: "tokens", awaits: secrets}, {name: "accounts"}, {name: "claims", awaits: claims}, {name: "collector", awaitsClients: true},
-		{name: "cleaner", awaits: secrets}, {name: "roles"},
+		{name: "tokens", awaits: of(secrets)}, {name: "accounts"}, {name: "claims", awaits: of(claims)}, {name: "collector", awaitsClients: true},
+		{name: "cleaner", awaits: of(secrets)}, {name: "roles"},
 	}) {
 		var in []string
 		for _, c := range group {
@@ -42,6 +42,12 @@ func TestAwaitFirst(t *testing.T) {
 		return nil, false
 	}
 	asleep := func(context.Context, schema.GroupVersionResource, func()) (func(), bool) { return func() {}, true }
+	halfAsleep := func(ctx context.Context, of schema.GroupVersionResource, wake func()) (func(), bool) {
+		if of == resource {
+			return sleepless(ctx, of, wake)
+		}
+		return asleep(ctx, of, wake)
+	}
 	for name, test := range map[string]struct {
 		first <-chan struct{}
 		c     controller
@@ -51,11 +57,12 @@ func TestAwaitFirst(t *testing.T) {
 		"a client has written":       {closed, controller{awaitsClients: true}, Config{Written: closed}, false},
 		"no client has written":      {closed, controller{awaitsClients: true}, Config{Written: open}, true},
 		"a client may have":          {closed, controller{awaitsClients: true}, Config{}, false},
-		"there are objects":          {closed, controller{awaits: resource}, Config{Sleep: sleepless}, false},
-		"there are objects later":    {closed, controller{awaits: resource}, Config{Sleep: woken}, false},
-		"the first was just created": {closed, controller{awaits: resource}, Config{Sleep: wokenAtOnce}, false},
-		"there are no objects":       {closed, controller{awaits: resource}, Config{Sleep: asleep}, true},
-		"others are not built yet":   {open, controller{awaits: resource}, Config{Sleep: sleepless}, true},
+		"there are objects":          {closed, controller{awaits: of(resource)}, Config{Sleep: sleepless}, false},
+		"there are objects later":    {closed, controller{awaits: of(resource)}, Config{Sleep: woken}, false},
+		"the first was just created": {closed, controller{awaits: of(resource)}, Config{Sleep: wokenAtOnce}, false},
+		"there are no objects":       {closed, controller{awaits: of(resource)}, Config{Sleep: asleep}, true},
+		"one of two has objects":     {closed, controller{awaits: of(schema.GroupVersionResource{Resource: "empty"}, resource)}, Config{Sleep: halfAsleep}, false},
+		"others are not built yet":   {open, controller{awaits: of(resource)}, Config{Sleep: sleepless}, true},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		if test.waits {

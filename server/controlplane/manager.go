@@ -5,13 +5,44 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	"k8s.io/kubernetes/pkg/controller/volume/attachdetach"
 
 	"github.com/sqube/sqube/server/controllers"
 )
+
+// awaited are the resources without whose objects a controller has nothing to do. Others look for something in objects that any cluster
+// has, such as the Pods of a Job that is gone, or would fail with a wrong setting only when the first object is there.
+var awaited = map[string][]schema.GroupVersionResource{
+	names.CertificateSigningRequestApprovingController: {certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")},
+	names.CertificateSigningRequestCleanerController:   {certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")},
+	names.CronJobController:                            {batchv1.SchemeGroupVersion.WithResource("cronjobs")},
+	names.DaemonSetController:                          {appsv1.SchemeGroupVersion.WithResource("daemonsets")},
+	names.HorizontalPodAutoscalerController:            {autoscalingv2.SchemeGroupVersion.WithResource("horizontalpodautoscalers")},
+	names.PersistentVolumeBinderController:             volumesAndClaims,
+	names.PersistentVolumeExpanderController:           volumesAndClaims,
+	names.ReplicationControllerController:              {corev1.SchemeGroupVersion.WithResource("replicationcontrollers")},
+	names.StatefulSetController:                        {appsv1.SchemeGroupVersion.WithResource("statefulsets")},
+	names.TTLAfterFinishedController:                   {batchv1.SchemeGroupVersion.WithResource("jobs")},
+}
+
+var volumesAndClaims = []schema.GroupVersionResource{
+	corev1.SchemeGroupVersion.WithResource("persistentvolumes"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+}
+
+// The controller that attaches volumes looks ten times a second whether it has something to do. That takes a fifth of the CPU of a cluster
+// with nothing to do, and attaching a volume takes seconds.
+func init() { attachdetach.DefaultTimerConfig.ReconcilerLoopPeriod = time.Second }
 
 // Controllers returns kube-controller-manager's controllers except those of package controllers. They work once Complete has returned
 // nil.
@@ -26,7 +57,7 @@ func (o *Options) Controllers() []controllers.Controller {
 		// On with kubeadm: without these two, nodes can't join with a token.
 		joins := name == names.BootstrapSignerController || name == names.TokenCleanerController
 		others = append(others, controllers.Controller{
-			Name: name, Aliases: descriptor.GetAliases(), Off: descriptor.IsDisabledByDefault() && !joins,
+			Name: name, Aliases: descriptor.GetAliases(), Off: descriptor.IsDisabledByDefault() && !joins, Awaits: awaited[name],
 			Build: func(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
 				if joins {
 					shared.Informers = newJoining(shared)

@@ -11,11 +11,14 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
+// HeartbeatResource is what heartbeats are written to.
+var HeartbeatResource = sqlstore.Resource{Group: coordinationv1.GroupName, Name: "leases"}
+
 // isHeartbeat reports whether a write says nothing but that a node still runs: it changes nothing but the times of the node's Lease. If
 // it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: who finds an old time in
 // one may become the leader.
 func isHeartbeat(w *sqlstore.Write) bool {
-	if w.Resource.Name != "leases" || w.Resource.Group != coordinationv1.GroupName || w.Previous == nil || !strings.HasPrefix(w.Key, corev1.NamespaceNodeLease+"/") {
+	if w.Resource != HeartbeatResource || w.Previous == nil || !strings.HasPrefix(w.Key, corev1.NamespaceNodeLease+"/") {
 		return false
 	}
 	before, after := withoutTimes(w.Previous.Value), withoutTimes(w.Value)
