@@ -13,8 +13,9 @@ const (
 	compactBatch  = 500
 	compactPause  = 20 * time.Millisecond
 	shrinkTimeout = 10 * time.Minute
-	// compactLeast is how many revisions are compacted at once at least, unless that takes more than another retention: an idle
-	// cluster writes little, and removing little at a time would be half of it.
+	// compactLeast is how many revisions are compacted at once at least, unless that takes more than another retention, or two if nothing
+	// is written: an idle cluster writes little, and removing little at a time would be half of it. Together with a commit, it dirties
+	// fewer pages of the files.
 	compactLeast = 200
 )
 
@@ -43,7 +44,11 @@ func (s *Store) compact(ctx context.Context) {
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			old, marks = marks[0].revision, marks[1:]
 		}
-		if old-done >= s.opts.compactLeast || now.Sub(last) >= s.opts.Retention {
+		pause := now.Sub(last)
+		if pause >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {
+			pause *= 2
+		}
+		if old-done >= s.opts.compactLeast || pause >= 2*s.opts.Retention {
 			target = max(target, old)
 		}
 		if newest == measured && target <= done {
@@ -75,6 +80,12 @@ func (s *Store) compact(ctx context.Context) {
 			measured = newest
 		}
 	}
+}
+
+// wroteSince reports whether this process has committed something since a moment.
+func (s *Store) wroteSince(moment time.Time) bool {
+	wrote := s.wrote.Load()
+	return wrote != nil && !wrote.Before(moment)
 }
 
 // surplus returns the revision up to which versions must be removed so that no more than RetentionRows remain; 0 for none.

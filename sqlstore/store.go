@@ -172,8 +172,9 @@ type Store struct {
 	committing atomic.Bool
 	heard      dialect.Newest
 
-	failing  bool        // the last commit failed; only for the committer
-	moved    atomic.Bool // see inPlace
+	wrote    atomic.Pointer[time.Time] // when the last group was committed
+	failing  bool                      // the last commit failed; only for the committer
+	moved    atomic.Bool               // see inPlace
 	failures *failures
 	tailLag  tailLag
 	clock    clock

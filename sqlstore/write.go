@@ -206,6 +206,7 @@ func (s *Store) commitGroup(group []*pending) {
 	s.failures.contact(began, err)
 	switch {
 	case err == nil:
+		s.wrote.Store(&began)
 		s.opts.OnGroup(len(all))
 		s.compareClock(committed.WrittenAt, s.opts.Now())
 		s.succeeded(all)

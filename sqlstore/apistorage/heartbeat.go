@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -14,11 +15,18 @@ import (
 // HeartbeatResource is what heartbeats are written to.
 var HeartbeatResource = sqlstore.Resource{Group: coordinationv1.GroupName, Name: "leases"}
 
-// isHeartbeat reports whether a write says nothing but that a node still runs: it changes nothing but the times of the node's Lease. If
-// it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: who finds an old time in
-// one may become the leader.
+// serverLabel is among the labels of the Leases that API servers renew for an hour, every ten minutes.
+const serverLabel = `"apiserver.kubernetes.io/identity":"kube-apiserver"`
+
+// isHeartbeat reports whether a write says nothing but that a node or an API server still runs: it changes nothing but the times of its
+// Lease. If it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: who finds an
+// old time in one may become the leader.
 func isHeartbeat(w *sqlstore.Write) bool {
-	if w.Resource != HeartbeatResource || w.Previous == nil || !strings.HasPrefix(w.Key, corev1.NamespaceNodeLease+"/") {
+	if w.Resource != HeartbeatResource || w.Previous == nil {
+		return false
+	}
+	node, server := strings.HasPrefix(w.Key, corev1.NamespaceNodeLease+"/"), strings.HasPrefix(w.Key, metav1.NamespaceSystem+"/apiserver-")
+	if !node && !(server && strings.Contains(w.Labels, serverLabel)) {
 		return false
 	}
 	before, after := withoutTimes(w.Previous.Value), withoutTimes(w.Value)

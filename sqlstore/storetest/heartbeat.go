@@ -136,16 +136,22 @@ func testHeartbeats(t *testing.T, open Opener) {
 	r = write(beat(r, 5))
 	end := write(Last())
 	Equal(t, "the watch", watched(end.Revision), seen)
-	last := write(beat(write(beat(r, 6)), 7))
+	missing := must(t, s, beat(r, 6)) // nothing reads it, so that no snapshot has it
+	r = must(t, s, beat(missing, 7))
+	must(t, s, put("another", `{}`, nil))
+	if _, err := s.Page(t.Context(), sqlstore.Query{Resource: things, Revision: missing.Revision}); holds != errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("a list at the revision of a heartbeat that is not in the log: %v", err)
+	}
+	last := must(t, s, beat(must(t, s, beat(r, 8)), 9))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	engine = OpenEngine(t, again)
-	stored("the end", 5)
+	stored("the end", 6)
 	Sound(t, engine)
 	s = Start(t, engine, sqlstore.Options{HeartbeatResource: things})
 	found, at, err := s.Get(t.Context(), things, "lease")
-	if err != nil || found.Revision != last.Revision || at.Revision != last.Revision || string(found.Value) != `{"beat":7}` {
+	if err != nil || found.Revision != last.Revision || at.Revision != last.Revision || string(found.Value) != `{"beat":9}` {
 		t.Errorf("after the end: %+v at %+v, %v", found, at, err)
 	}
 	for from, want := range map[int64]bool{end.Revision: !engine.Held(), last.Revision: true} {
