@@ -101,9 +101,6 @@ func (w *watcher) Resume(out Sink) bool {
 			if !w.relays() {
 				break
 			}
-			if !w.gather() {
-				return false
-			}
 			var err error
 			if rest, err = w.relay(out); err != nil {
 				return false

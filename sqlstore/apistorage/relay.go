@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,33 +24,11 @@ type Sink interface {
 	Flush()
 }
 
-// A write to a connection costs more than the events in it, and if many watches report the same changes, each change leads to as many
-// writes. So the changes that follow one are gathered: for gatherEach times the number of watches that reported that one, and at most for
-// gatherMost. The first change after such a pause is sent at once.
-const (
-	gatherEach = 100 * time.Microsecond
-	gatherMost = 20 * time.Millisecond
-)
-
-// gather waits until changes may be sent after the last ones, or returns false if the watch ends before.
-func (w *watcher) gather() bool {
-	early := time.Until(w.gatherUntil)
-	if early <= 0 {
-		return true
-	}
-	select {
-	case <-w.ctx.Done():
-		return false
-	case <-time.After(early):
-		return true
-	}
-}
-
 // relay sends the changes that wait in the subscription, in the goroutine of the reader, without its encoder. It returns those that need
 // the encoder, from the first such one on, which may also be one that ends the watch. An error is the end of the watch.
 func (w *watcher) relay(out Sink) (rest []*sqlstore.Change, err error) {
 	changes, err := w.sub.Drain()
-	watchers := 0
+	sent := false
 	for i, c := range changes {
 		if err != nil {
 			w.follower.Done(c)
@@ -66,14 +43,13 @@ func (w *watcher) relay(out Sink) (rest []*sqlstore.Change, err error) {
 		if event.bytes != nil {
 			err = out.Send(event.bytes, event.size)
 			w.follower.Advance()
-			watchers = c.Watchers
+			sent = true
 		}
 		done()
 		changes[i] = nil
 	}
-	if watchers > 0 && err == nil {
+	if sent && err == nil {
 		out.Flush()
-		w.gatherUntil = time.Now().Add(min(time.Duration(watchers)*gatherEach, gatherMost))
 	}
 	return rest, err
 }

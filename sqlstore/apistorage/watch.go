@@ -38,8 +38,6 @@ type watcher struct {
 	sub      *sqlstore.Subscription
 	inFlight inFlight
 
-	gatherUntil time.Time
-
 	deadline   time.Time   // zero if there is none
 	expiry     *time.Timer // ends the watch at the deadline; nil if ctx does
 	bookmarks  *time.Timer // fires when one is due
