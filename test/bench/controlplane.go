@@ -48,7 +48,7 @@ func (s *session) planeReady(ctx context.Context) (result, error) {
 	}
 	first := s.cluster.starts.firstAfter(time.Time{})
 	joined := make(chan error, 1)
-	go func() { joined <- s.join(ctx, s.sizes.Nodes, planeReport) }()
+	go func() { joined <- s.join(ctx, s.sizes.Nodes) }()
 	err := s.cluster.makeNamespaces(ctx, s.sizes.deployments())
 	if err == nil {
 		err = s.cluster.deploy(ctx, 0, s.sizes.Replicas)
@@ -64,9 +64,6 @@ func (s *session) planeReady(ctx context.Context) (result, error) {
 	return r, errors.Join(err, <-joined)
 }
 
-// planeReport is how often a kubelet reports its Node's status even if nothing has changed.
-const planeReport = 5 * time.Minute
-
 // planePods creates the other Deployments.
 func (s *session) planePods(ctx context.Context) (result, error) {
 	for i := 1; i < s.sizes.deployments(); i++ {
@@ -74,5 +71,5 @@ func (s *session) planePods(ctx context.Context) (result, error) {
 			return result{}, err
 		}
 	}
-	return result{}, s.cluster.settled(ctx)
+	return result{}, s.cluster.settled(ctx, s.sizes.deployments()*s.sizes.Replicas)
 }

@@ -23,10 +23,10 @@ func deploymentOf(i int) deployment {
 	return deployment{fmt.Sprintf("bench-%d", i/perNamespace), fmt.Sprintf("shop-%d", i)}
 }
 
-// makeNamespaces creates the namespaces of the Deployments, and waits until Pods can be created there.
+// makeNamespaces creates the namespaces of Deployments, and waits until Pods can be created there.
 func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
-	for i := 0; i < deployments; i += perNamespace {
-		name := deploymentOf(i).namespace
+	for ; c.namespaces*perNamespace < deployments; c.namespaces++ {
+		name := deploymentOf(c.namespaces * perNamespace).namespace
 		if err := persist(ctx, func() error {
 			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			return err
@@ -94,22 +94,22 @@ func (c *cluster) resize(ctx context.Context, i, replicas int) error {
 }
 
 // settled waits until all Deployments have their replicas, and their Pods were seen running.
-func (c *cluster) settled(ctx context.Context) error {
+func (c *cluster) settled(ctx context.Context, pods int) error {
 	return until(ctx, "all Deployments have their replicas", func() (bool, error) {
+		if running, waiting := c.starts.counts(); running != pods || waiting > 0 {
+			return false, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, pods)
+		}
 		list, err := c.AppsV1().Deployments("").List(ctx, listCached)
 		if err != nil {
 			return false, err
 		}
-		wanted := 0
 		for i := range list.Items {
 			d := &list.Items[i]
-			wanted += int(*d.Spec.Replicas)
 			if d.Status.ObservedGeneration != d.Generation || d.Status.ReadyReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
 				return false, fmt.Errorf("%s/%s: %+v", d.Namespace, d.Name, d.Status)
 			}
 		}
-		running, waiting := c.starts.counts()
-		return running == wanted && waiting == 0, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, wanted)
+		return true, nil
 	})
 }
 
@@ -119,9 +119,9 @@ func paced(ctx context.Context, next *time.Time, pods, pace int) error {
 	return wait(ctx, time.Until(*next))
 }
 
-// churn restarts and resizes Deployments in turn until the end, at a steady pace.
-func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
-	deployments, half := n.deployments(), n.Replicas/2
+// churn restarts and resizes some of the first Deployments in turn until the end, at a pace of Pods per second.
+func (c *cluster) churn(ctx context.Context, deployments, replicas, pace int, end time.Time) error {
+	half := replicas / 2
 	next := time.Now()
 	for time.Now().Before(end) {
 		i := c.churned % deployments
@@ -130,14 +130,14 @@ func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
 			pods int
 			do   func() error
 		}{
-			{n.Replicas, func() error { return c.restart(ctx, i) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas-half) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas) }},
+			{replicas, func() error { return c.restart(ctx, i) }},
+			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, replicas-half) }},
+			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, replicas) }},
 		} {
 			if err := step.do(); err != nil {
 				return err
 			}
-			if err := paced(ctx, &next, step.pods, n.Pace); err != nil {
+			if err := paced(ctx, &next, step.pods, pace); err != nil {
 				return err
 			}
 		}

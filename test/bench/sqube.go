@@ -59,6 +59,9 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	if o.plane.runs {
 		flags = append(flags, "--control-plane")
 	}
+	if o.plane.retention {
+		flags = append(flags, "--retention", o.sizes.Retention.String())
+	}
 	count := o.plane.servers(engine)
 	if count > 1 {
 		flags = append(flags, "--pki-encryption-key-file", s.access.EncryptionKey)
