@@ -89,7 +89,7 @@ func TestScale(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			args := []string{"--quick", "--sqube", engine, "--binary", binary, "--nodes", "4", "--pods", "20", "--replicas", "5", "--duration", "2s", "scale"}
+			args := []string{"--quick", "--sqube", engine, "--binary", binary, "--nodes", "4", "--pods", "20", "--replicas", "5", "--pace", "60", "--duration", "1s", "scale"}
 			if err := run(t.Context(), args, nil, &out); err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
 			}

@@ -23,6 +23,9 @@ func deploymentOf(i int) deployment {
 	return deployment{fmt.Sprintf("bench-%d", i/perNamespace), fmt.Sprintf("shop-%d", i)}
 }
 
+// selected are the labels of its Pods.
+func (d deployment) selected() map[string]string { return map[string]string{"app": d.name} }
+
 // makeNamespaces creates the namespaces of Deployments, and waits until Pods can be created there.
 func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
 	for ; c.namespaces*perNamespace < deployments; c.namespaces++ {
@@ -43,34 +46,36 @@ func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
 	return nil
 }
 
-// deploy creates a Deployment and a Service that selects its Pods.
-func (c *cluster) deploy(ctx context.Context, i, replicas int) error {
+// deploy creates a Deployment, whose Pods run on the node if one is named, and are scheduled otherwise.
+func (c *cluster) deploy(ctx context.Context, i, replicas int, node string) error {
 	d, count := deploymentOf(i), int32(replicas)
 	pod := podTemplate()
-	pod.Labels["app"] = d.name
-	selected := map[string]string{"app": d.name}
-	service := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
-		Spec: corev1.ServiceSpec{
-			Selector: selected, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
-		},
-	}
+	pod.Labels["app"], pod.Spec.NodeName = d.name, node
 	delete(pod.Labels, "pod-template-hash") // the Deployment's own
 	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: d.selected()},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: selected},
+			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: d.selected()},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec},
 		},
 	}
-	if err := persist(ctx, func() error {
-		_, err := c.CoreV1().Services(d.namespace).Create(ctx, service, metav1.CreateOptions{})
-		return err
-	}); err != nil {
-		return err
-	}
 	return persist(ctx, func() error {
 		_, err := c.AppsV1().Deployments(d.namespace).Create(ctx, deployment, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// expose creates a Service that selects a Deployment's Pods.
+func (c *cluster) expose(ctx context.Context, i int) error {
+	d := deploymentOf(i)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: d.selected()},
+		Spec: corev1.ServiceSpec{
+			Selector: d.selected(), Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	}
+	return persist(ctx, func() error {
+		_, err := c.CoreV1().Services(d.namespace).Create(ctx, service, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -119,25 +124,28 @@ func paced(ctx context.Context, next *time.Time, pods, pace int) error {
 	return wait(ctx, time.Until(*next))
 }
 
-// churn restarts and resizes some of the first Deployments in turn until the end, at a pace of Pods per second.
-func (c *cluster) churn(ctx context.Context, deployments, replicas, pace int, end time.Time) error {
-	half := replicas / 2
+// scheduledOf is of how many Deployments one has Pods that are scheduled, restarted and resized.
+const scheduledOf = 10
+
+// churn restarts and resizes such Deployments, of the first ones, in turn until the end, at a pace of Pods per second.
+func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
+	scheduled, half := (n.deployments()+scheduledOf-1)/scheduledOf, n.Replicas/2
 	next := time.Now()
 	for time.Now().Before(end) {
-		i := c.churned % deployments
+		i, j := c.churned%scheduled*scheduledOf, (c.churned+scheduled/2)%scheduled*scheduledOf
 		c.churned++
 		for _, step := range []struct {
 			pods int
 			do   func() error
 		}{
-			{replicas, func() error { return c.restart(ctx, i) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, replicas-half) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, replicas) }},
+			{n.Replicas, func() error { return c.restart(ctx, i) }},
+			{half, func() error { return c.resize(ctx, j, n.Replicas-half) }},
+			{half, func() error { return c.resize(ctx, j, n.Replicas) }},
 		} {
 			if err := step.do(); err != nil {
 				return err
 			}
-			if err := paced(ctx, &next, step.pods, pace); err != nil {
+			if err := paced(ctx, &next, step.pods, n.Pace); err != nil {
 				return err
 			}
 		}

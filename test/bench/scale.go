@@ -110,25 +110,40 @@ func (p part) join(s *session, ctx context.Context) (result, error) {
 // growAhead is how many Pods may be starting while Deployments are made.
 const growAhead = 600
 
-// grow creates the Deployments as fast as their Pods start.
+// grow creates the Deployments as fast as their Pods start, and then the Services. Most Deployments name a node, or else the
+// scheduler would take most of the time.
 func (p part) grow(s *session, ctx context.Context) (result, error) {
+	c := s.cluster
 	return s.window(ctx, p.Nodes, func() error {
-		if err := s.cluster.makeNamespaces(ctx, p.deployments()); err != nil {
+		if err := c.makeNamespaces(ctx, p.deployments()); err != nil {
 			return err
 		}
-		for ; s.cluster.deployed < p.deployments(); s.cluster.deployed++ {
-			if err := s.cluster.deploy(ctx, s.cluster.deployed, p.Replicas); err != nil {
+		first := c.deployed
+		for ; c.deployed < p.deployments(); c.deployed++ {
+			node := ""
+			if c.deployed%scheduledOf != 0 {
+				node = nodeName(c.deployed % p.Nodes)
+			}
+			if err := c.deploy(ctx, c.deployed, p.Replicas, node); err != nil {
 				return err
 			}
-			made := (s.cluster.deployed + 1) * p.Replicas
+			made := (c.deployed + 1) * p.Replicas
 			if err := until(ctx, "Pods start", func() (bool, error) {
-				running, waiting := s.cluster.starts.counts()
+				running, waiting := c.starts.counts()
 				return running >= made-growAhead, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, made)
 			}); err != nil {
 				return err
 			}
 		}
-		return s.settled(ctx)
+		if err := s.settled(ctx); err != nil {
+			return err
+		}
+		for i := first; i < c.deployed; i++ {
+			if err := c.expose(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -168,7 +183,7 @@ func (s *session) scaleChurn(ctx context.Context, p part, duration time.Duration
 	}
 	if err == nil {
 		r, err = s.window(ctx, p.Nodes, func() error {
-			return s.cluster.churn(ctx, p.deployments(), p.Replicas, p.Pace, time.Now().Add(duration))
+			return s.cluster.churn(ctx, p.sizes, time.Now().Add(duration))
 		})
 	}
 	if err == nil && judged {

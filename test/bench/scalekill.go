@@ -24,7 +24,7 @@ func (s *session) scaleKill(ctx context.Context) (r result, err error) {
 	ended := make(chan error, 1)
 	n := s.sizes
 	go func() {
-		ended <- s.cluster.churn(load, n.deployments(), n.Replicas, n.Pace, time.Now().Add(untilTimeout))
+		ended <- s.cluster.churn(load, n, time.Now().Add(untilTimeout))
 	}()
 	defer func() { stop(); <-ended }()
 	killed := time.Now()
