@@ -51,7 +51,7 @@ func windowRows(phase string) []row {
 		{"", "pods started per s", phase, "%.1f", perSecond, false, ""},
 		{"", "their p99 ms", phase, "%.0f", p99, false, ""},
 		{"", "objects written per s", phase, "%.1f", func(r result) figure { return r.Writes }, false, ""},
-		{"", "KB written to the disk per s", phase, "%.0f", func(r result) figure { return r.WrittenSecond }, false, ""},
+		{"", "KB written to the disk, or to Postgres' log, per s", phase, "%.0f", func(r result) figure { return r.WrittenSecond }, false, ""},
 		{"", "KB sent to clients per s", phase, "%.0f", func(r result) figure { return r.Sent }, false, ""},
 		{"", "CPU of the load generator, % of a core", phase, "%.1f", func(r result) figure { return 100 * r.LoadCores }, false, ""},
 		{"", "RSS MiB of the load generator", phase, "%.0f", func(r result) figure { return r.LoadRSS }, false, ""},

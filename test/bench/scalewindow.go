@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // window reports what the servers, Postgres and the load generator take while act runs, and the starts of pods.
@@ -57,7 +59,7 @@ func (s *session) usage(ctx context.Context, self []int, u *usage) (err error) {
 	if u.self, err = cpuTime(self); err != nil {
 		return err
 	}
-	if u.written, err = s.written(); err != nil {
+	if u.written, err = s.logged(ctx); err != nil {
 		return err
 	}
 	u.received = s.dialer.received.Load()
@@ -72,6 +74,18 @@ func (s *session) usage(ctx context.Context, self []int, u *usage) (err error) {
 		_, err = fmt.Sscan(string(version), &u.revision)
 		return err
 	})
+}
+
+// logged returns how many bytes the server has written to disk so far. Of Postgres it is the write-ahead log: what the kernel counts
+// includes all of a file's large pages that a commit writes a part of.
+func (s *session) logged(ctx context.Context) (n int64, err error) {
+	if s.server.Database == 0 {
+		return s.written()
+	}
+	err = withConnection(ctx, s.server.Datastore, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").Scan(&n)
+	})
+	return n, err
 }
 
 // withClient gives act a client of one of the servers.
