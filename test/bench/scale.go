@@ -152,12 +152,13 @@ func (s *session) settled(ctx context.Context) error {
 	return s.cluster.settled(ctx, s.cluster.deployed*s.sizes.Replicas)
 }
 
-// quiet reports what the nodes alone cost, once the versions are removed that the objects had while they were made.
+// quiet reports what the nodes alone cost, once the versions are removed that the objects had while they were made. It takes as long as
+// browse takes from one list of all pods to the next.
 func (p part) quiet(s *session, ctx context.Context) (result, error) {
 	if err := wait(ctx, s.sizes.Retention+s.sizes.Rest); err != nil {
 		return result{}, err
 	}
-	return s.window(ctx, p.Nodes, func() error { return wait(ctx, p.Duration/3) })
+	return s.window(ctx, p.Nodes, func() error { return wait(ctx, p.Duration/2) })
 }
 
 // steady starts and ends Pods, and compares what that takes per node with what it took with a tenth of the cluster.
