@@ -10,7 +10,7 @@ import (
 // or end per second, as Kubernetes itself is tested with.
 var scaleSizes = func() sizes {
 	s := defaultSizes
-	s.Nodes, s.Pods, s.Retention = 1000, 30_000, 15*time.Second
+	s.Nodes, s.Pods, s.Retention = 1000, 30_000, 30*time.Second
 	return s
 }()
 
