@@ -17,9 +17,9 @@ import (
 // bytes: these cost a collection nothing, so they need no headroom. And the rest of a small cluster's heap is so small that under
 // load collections would take an eighth of the CPU. So the heap may grow between collections by the size of everything but the
 // cached objects, at least by minHeadroom, and at least by busyHeadroom while collections stay frequent: not after the burst of a start,
-// which would leave what lives on scattered over all that memory. It never grows by more
-// than maxHeadroom: the controllers of a large cluster hold hundreds of megabytes of objects permanently, which need no headroom
-// either. GOMEMLIMIT applies in addition, GOGC instead.
+// which would leave what lives on scattered over all that memory. Beyond largeHeadroom it grows by half of that: the controllers of a
+// large cluster hold hundreds of megabytes of objects permanently, which need less headroom, but a fixed one would be used up faster the
+// larger the cluster is, by collections that each cost more. GOMEMLIMIT applies in addition, GOGC instead.
 //
 // When there has been no collection for a while, unused memory is returned to the system. What the last collection has found costs next
 // to nothing to return. What has become unused since takes another collection, which costs as much as thousands of requests if the heap
@@ -28,7 +28,8 @@ const (
 	idleHeadroom = 8 << 20
 	minHeadroom  = 32 << 20
 	busyHeadroom = 96 << 20
-	maxHeadroom  = 128 << 20
+	// largeHeadroom is that of heaps of up to twice its size besides cached objects.
+	largeHeadroom = 128 << 20
 	// smallHeap is the size up to which a collection costs little.
 	smallHeap = 64 << 20
 	// The server is busy while each of the last busyAfter collections came within busyInterval after the one before.
@@ -108,7 +109,8 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 
 // usualHeadroom returns by how many bytes a heap may grow until the next collection. cached of the live bytes are cached objects.
 func usualHeadroom(live, cached int64, busy bool) int64 {
-	headroom := min(max(live-cached, minHeadroom), maxHeadroom)
+	others := live - cached
+	headroom := max(min(others, largeHeadroom), others/2, minHeadroom)
 	if busy {
 		headroom = max(headroom, busyHeadroom)
 	}

@@ -19,7 +19,8 @@ func TestUsualHeadroom(t *testing.T) {
 		{"a small heap grows by 32 MB", 16 * mb, 0, false, 32 * mb},
 		{"a busy one by 96 MB", 16 * mb, 0, true, 96 * mb},
 		{"cached objects do not count", 200 * mb, 100 * mb, false, 100 * mb},
-		{"a large heap grows by 128 MB", 512 * mb, 0, true, 128 * mb},
+		{"a large heap grows by 128 MB", 300 * mb, 50 * mb, true, 128 * mb},
+		{"a larger one by half", 800 * mb, 100 * mb, false, 350 * mb},
 	} {
 		if got := usualHeadroom(c.live, c.cached, c.busy); got != c.headroom {
 			t.Errorf("%s: %d bytes, not %d", c.what, got, c.headroom)

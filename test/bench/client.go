@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -14,7 +15,15 @@ import (
 
 // dialer makes clients for one server.
 type dialer struct {
-	config *rest.Config
+	config   *rest.Config
+	received *atomic.Int64 // bytes, by the clients that fail over
+}
+
+// as returns a dialer of another user, whose clients connect to the first address that accepts a connection.
+func (d *dialer) as(token string, addresses []string) *dialer {
+	config := rest.CopyConfig(d.config)
+	config.BearerToken, config.Dial = token, failover(addresses, d.received)
+	return &dialer{config, d.received}
 }
 
 func newDialer(kubeconfig string) (*dialer, error) {
@@ -22,7 +31,7 @@ func newDialer(kubeconfig string) (*dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dialer{config: config}, nil
+	return &dialer{config: config, received: &atomic.Int64{}}, nil
 }
 
 // client is one HTTP/2 connection that sends prepared bodies and parses responses no more than necessary, so that the load
@@ -44,6 +53,7 @@ func (d *dialer) dial(ctx context.Context) (*client, error) {
 	c := &client{
 		http: &http.Client{Transport: &http.Transport{
 			TLSClientConfig:    tls,
+			DialContext:        d.config.Dial,
 			ForceAttemptHTTP2:  true,
 			DisableCompression: true,
 			IdleConnTimeout:    time.Minute,

@@ -6,15 +6,13 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-
-	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
 // cluster has the clients of a server with a control plane: an administrator and simulated nodes.
@@ -23,80 +21,101 @@ type cluster struct {
 	calls                callTimes
 	ledger               ledger
 	starts               *podStarts
-	churned              int // operations on Deployments so far
 
-	stop  context.CancelFunc
-	nodes sync.WaitGroup
+	// So far:
+	joined, namespaces, deployed int
+	churned                      int // operations on Deployments
+
+	background context.Context // of the nodes and the watch
+	stop       context.CancelFunc
+	nodes      sync.WaitGroup
 }
 
 // openCluster creates the clients. If there are several servers, a client fails over when its own is gone.
 func (s *session) openCluster(ctx context.Context) error {
-	klog.SetLogger(logr.Discard()) // clients retry; their observers report final failures
-	admin, err := s.clientFor(0, s.dialer.config.BearerToken, nil)
+	klog.SetLogger(logr.Discard()) // clients retry; final failures are recorded
+	admin, err := s.adminClient()
 	if err != nil {
 		return err
 	}
 	c := &cluster{Interface: admin}
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	c.stop = stop
+	c.background, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.cluster = c
-	if c.starts, err = watchStarts(background, admin); err != nil {
+	watcher, err := s.node(0, s.dialer.config.BearerToken).dial(ctx)
+	if err != nil {
 		return err
 	}
-	return nil
+	c.starts, err = watchStarts(c.background, watcher)
+	return err
 }
 
-// clientFor returns a client that prefers the server of a number, whose calls are timed if calls is not nil.
-func (s *session) clientFor(number int, token string, calls *callTimes) (kubernetes.Interface, error) {
+// adminClient returns the administrator's client.
+func (s *session) adminClient() (kubernetes.Interface, error) {
 	config := rest.CopyConfig(s.dialer.config)
-	config.BearerToken, config.QPS = token, -1
+	config.QPS = -1
 	config.ContentType, config.AcceptContentTypes = mediaProtobuf, mediaProtobuf+","+mediaJSON
-	if addresses := s.server.Addresses; len(addresses) > 1 {
-		first := number % len(addresses)
-		config.Dial = failover(slices.Concat(addresses[first:], addresses[:first]))
-	} else {
-		config.Dial = (&net.Dialer{}).DialContext // clients with their own dial function have their own connection
-	}
-	if calls != nil {
-		config.Wrap(calls.wrap)
-	}
+	config.Dial = failover(s.server.Addresses, s.dialer.received)
 	return kubernetes.NewForConfig(config)
 }
 
-// failover returns a dial function that tries the addresses in order.
-func failover(addresses []string) func(ctx context.Context, network, _ string) (net.Conn, error) {
+// node returns the dialer of a numbered node with that token, which prefers one of the servers.
+func (s *session) node(number int, token string) *dialer {
+	addresses := s.server.Addresses
+	first := number % len(addresses)
+	return s.dialer.as(token, slices.Concat(addresses[first:], addresses[:first]))
+}
+
+// failover returns a dial function that tries the addresses in order. What its connections receive is added to received.
+func failover(addresses []string, received *atomic.Int64) func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		var dialer net.Dialer
 		for _, address := range addresses {
 			if conn, err = dialer.DialContext(ctx, network, address); err == nil {
-				return conn, nil
+				return countedConn{conn, received}, nil
 			}
 		}
 		return nil, err
 	}
 }
 
-// join adds nodes, which report their status at the given interval, and waits until all are ready.
-func (s *session) join(ctx context.Context, nodes int, report time.Duration) error {
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	before := s.cluster.stop
-	s.cluster.stop = func() { stop(); before() }
-	for i := range nodes {
-		token := s.dialer.config.BearerToken
-		if s.server.access.nodes > 0 {
-			token = s.server.access.nodeToken(i)
-		}
-		client, err := s.clientFor(i, token, &s.cluster.calls)
-		if err != nil {
-			return err
-		}
-		node := fakenode.New(client, fakenode.Options{
-			Name: nodeName(i), CPU: "32", Memory: "64Gi", ReportInterval: report, Observer: s.cluster.ledger.observer(),
+// countedConn counts the bytes that it receives.
+type countedConn struct {
+	net.Conn
+	received *atomic.Int64
+}
+
+// Read reads from the connection.
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// joinClients is how many nodes register at once.
+const joinClients = 8
+
+// join adds nodes until there are that many, and waits until all are ready.
+func (s *session) join(ctx context.Context, nodes int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var joining sync.WaitGroup
+	for range joinClients {
+		joining.Go(func() {
+			for i := range next {
+				if err := s.joinNode(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
 		})
-		if err := persist(ctx, func() error { return node.Register(ctx) }); err != nil {
-			return err
-		}
-		s.cluster.nodes.Go(func() { node.Run(background) })
+	}
+	for ; s.cluster.joined < nodes && ctx.Err() == nil; s.cluster.joined++ {
+		next <- s.cluster.joined
+	}
+	close(next)
+	joining.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
 	return until(ctx, fmt.Sprintf("%d nodes are ready", nodes), func() (bool, error) {
 		list, err := s.cluster.CoreV1().Nodes().List(ctx, listCached)
@@ -111,6 +130,24 @@ func (s *session) join(ctx context.Context, nodes int, report time.Duration) err
 		}
 		return ready == nodes, nil
 	})
+}
+
+// joinNode adds a node.
+func (s *session) joinNode(ctx context.Context, i int) error {
+	token := s.dialer.config.BearerToken
+	if s.server.access.nodes > 0 {
+		token = s.server.access.nodeToken(i)
+	}
+	c, err := s.node(i, token).dial(ctx)
+	if err != nil {
+		return err
+	}
+	k := &kubelet{client: c, name: nodeName(i), calls: &s.cluster.calls, ledger: &s.cluster.ledger, running: map[string]struct{}{}}
+	if err := k.register(ctx); err != nil {
+		return fmt.Errorf("registering Node %s: %w", k.name, err)
+	}
+	s.cluster.nodes.Go(func() { k.run(s.cluster.background) })
+	return nil
 }
 
 func isReady(node *corev1.Node) bool {

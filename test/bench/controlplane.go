@@ -48,10 +48,10 @@ func (s *session) planeReady(ctx context.Context) (result, error) {
 	}
 	first := s.cluster.starts.firstAfter(time.Time{})
 	joined := make(chan error, 1)
-	go func() { joined <- s.join(ctx, s.sizes.Nodes, planeReport) }()
+	go func() { joined <- s.join(ctx, s.sizes.Nodes) }()
 	err := s.cluster.makeNamespaces(ctx, s.sizes.deployments())
 	if err == nil {
-		err = s.cluster.deploy(ctx, 0, s.sizes.Replicas)
+		err = s.planeDeploy(ctx, 0)
 	}
 	if err == nil {
 		select {
@@ -64,15 +64,20 @@ func (s *session) planeReady(ctx context.Context) (result, error) {
 	return r, errors.Join(err, <-joined)
 }
 
-// planeReport is how often a kubelet reports its Node's status even if nothing has changed.
-const planeReport = 5 * time.Minute
-
 // planePods creates the other Deployments.
 func (s *session) planePods(ctx context.Context) (result, error) {
 	for i := 1; i < s.sizes.deployments(); i++ {
-		if err := s.cluster.deploy(ctx, i, s.sizes.Replicas); err != nil {
+		if err := s.planeDeploy(ctx, i); err != nil {
 			return result{}, err
 		}
 	}
-	return result{}, s.cluster.settled(ctx)
+	return result{}, s.cluster.settled(ctx, s.sizes.deployments()*s.sizes.Replicas)
+}
+
+// planeDeploy creates a Service and a Deployment.
+func (s *session) planeDeploy(ctx context.Context, i int) error {
+	if err := s.cluster.expose(ctx, i); err != nil {
+		return err
+	}
+	return s.cluster.deploy(ctx, i, s.sizes.Replicas, "")
 }

@@ -23,10 +23,13 @@ func deploymentOf(i int) deployment {
 	return deployment{fmt.Sprintf("bench-%d", i/perNamespace), fmt.Sprintf("shop-%d", i)}
 }
 
-// makeNamespaces creates the namespaces of the Deployments, and waits until Pods can be created there.
+// selected are the labels of its Pods.
+func (d deployment) selected() map[string]string { return map[string]string{"app": d.name} }
+
+// makeNamespaces creates the namespaces of Deployments, and waits until Pods can be created there.
 func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
-	for i := 0; i < deployments; i += perNamespace {
-		name := deploymentOf(i).namespace
+	for ; c.namespaces*perNamespace < deployments; c.namespaces++ {
+		name := deploymentOf(c.namespaces * perNamespace).namespace
 		if err := persist(ctx, func() error {
 			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			return err
@@ -43,34 +46,36 @@ func (c *cluster) makeNamespaces(ctx context.Context, deployments int) error {
 	return nil
 }
 
-// deploy creates a Deployment and a Service that selects its Pods.
-func (c *cluster) deploy(ctx context.Context, i, replicas int) error {
+// deploy creates a Deployment, whose Pods run on the node if one is named, and are scheduled otherwise.
+func (c *cluster) deploy(ctx context.Context, i, replicas int, node string) error {
 	d, count := deploymentOf(i), int32(replicas)
 	pod := podTemplate()
-	pod.Labels["app"] = d.name
-	selected := map[string]string{"app": d.name}
-	service := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
-		Spec: corev1.ServiceSpec{
-			Selector: selected, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
-		},
-	}
+	pod.Labels["app"], pod.Spec.NodeName = d.name, node
 	delete(pod.Labels, "pod-template-hash") // the Deployment's own
 	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: selected},
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: d.selected()},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: selected},
+			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: d.selected()},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec},
 		},
 	}
-	if err := persist(ctx, func() error {
-		_, err := c.CoreV1().Services(d.namespace).Create(ctx, service, metav1.CreateOptions{})
-		return err
-	}); err != nil {
-		return err
-	}
 	return persist(ctx, func() error {
 		_, err := c.AppsV1().Deployments(d.namespace).Create(ctx, deployment, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// expose creates a Service that selects a Deployment's Pods.
+func (c *cluster) expose(ctx context.Context, i int) error {
+	d := deploymentOf(i)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: d.name, Labels: d.selected()},
+		Spec: corev1.ServiceSpec{
+			Selector: d.selected(), Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	}
+	return persist(ctx, func() error {
+		_, err := c.CoreV1().Services(d.namespace).Create(ctx, service, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -94,22 +99,22 @@ func (c *cluster) resize(ctx context.Context, i, replicas int) error {
 }
 
 // settled waits until all Deployments have their replicas, and their Pods were seen running.
-func (c *cluster) settled(ctx context.Context) error {
+func (c *cluster) settled(ctx context.Context, pods int) error {
 	return until(ctx, "all Deployments have their replicas", func() (bool, error) {
+		if running, waiting := c.starts.counts(); running != pods || waiting > 0 {
+			return false, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, pods)
+		}
 		list, err := c.AppsV1().Deployments("").List(ctx, listCached)
 		if err != nil {
 			return false, err
 		}
-		wanted := 0
 		for i := range list.Items {
 			d := &list.Items[i]
-			wanted += int(*d.Spec.Replicas)
 			if d.Status.ObservedGeneration != d.Generation || d.Status.ReadyReplicas != *d.Spec.Replicas || d.Status.UpdatedReplicas != *d.Spec.Replicas {
 				return false, fmt.Errorf("%s/%s: %+v", d.Namespace, d.Name, d.Status)
 			}
 		}
-		running, waiting := c.starts.counts()
-		return running == wanted && waiting == 0, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, wanted)
+		return true, nil
 	})
 }
 
@@ -119,20 +124,23 @@ func paced(ctx context.Context, next *time.Time, pods, pace int) error {
 	return wait(ctx, time.Until(*next))
 }
 
-// churn restarts and resizes Deployments in turn until the end, at a steady pace.
+// scheduledOf is of how many Deployments one has Pods that are scheduled, restarted and resized.
+const scheduledOf = 10
+
+// churn restarts and resizes such Deployments, of the first ones, in turn until the end, at a pace of Pods per second.
 func (c *cluster) churn(ctx context.Context, n sizes, end time.Time) error {
-	deployments, half := n.deployments(), n.Replicas/2
+	scheduled, half := (n.deployments()+scheduledOf-1)/scheduledOf, n.Replicas/2
 	next := time.Now()
 	for time.Now().Before(end) {
-		i := c.churned % deployments
+		i, j := c.churned%scheduled*scheduledOf, (c.churned+scheduled/2)%scheduled*scheduledOf
 		c.churned++
 		for _, step := range []struct {
 			pods int
 			do   func() error
 		}{
 			{n.Replicas, func() error { return c.restart(ctx, i) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas-half) }},
-			{half, func() error { return c.resize(ctx, (i+deployments/2)%deployments, n.Replicas) }},
+			{half, func() error { return c.resize(ctx, j, n.Replicas-half) }},
+			{half, func() error { return c.resize(ctx, j, n.Replicas) }},
 		} {
 			if err := step.do(); err != nil {
 				return err

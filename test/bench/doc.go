@@ -13,8 +13,9 @@
 //	go run ./test/bench --gomemlimit 400MiB crowd         # how much memory 50 clients take that list all pods at once
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost; "churn size" and "churn costs" are one of both
-//	go run ./test/bench scale                             # 500 nodes that are played, 10,000 pods that start all the time, 15 minutes;
-//	                                                      # on Postgres a server is killed; fails if a target is missed
+//	go run ./test/bench scale                             # 1,000 simulated nodes, 30,000 pods of which some start all the time, and a
+//	                                                      # tenth of that before; on Postgres a server is killed; fails if one of
+//	                                                      # Kubernetes' objectives is missed, or if a node costs more among many
 //	go run ./test/bench --peers etcd control-plane        # what a control plane takes that has 100 pods and nothing to do
 //	go run ./test/bench --peers etcd namespaces           # what 5,000 namespaces cost, and to delete 1,000 of them
 //	go run ./test/bench --peers etcd definitions          # what 10, 100 and 1,000 CustomResourceDefinitions cost

@@ -127,7 +127,7 @@ func (f fanOut) make(ctx context.Context, senders clients, change func(int) requ
 // decoding would cost more CPU than the server's work that is measured.
 func (f fanOut) read(stream io.Reader, expected int) (arrivals []arrival, err error) {
 	const digits = 6
-	events := newEventReader(stream, mediaJSON)
+	events := newEventReader(stream, mediaJSON, 64<<10)
 	mark := []byte(f.mark)
 	seen := map[int]bool{}
 	for len(arrivals) < expected {

@@ -6,13 +6,10 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
 // ledger records the nodes' acknowledged writes.
@@ -24,48 +21,45 @@ type ledger struct {
 	errors  []error // of abandoned writes
 }
 
-// podRecord is what a node has reported about a Pod.
+// podRecord is what a node has last reported about a Pod: that it runs, or that it is removed.
 type podRecord struct {
-	name             string
-	running, removed bool
+	name    string
+	removed bool
 }
 
-func (l *ledger) observer() fakenode.Observer {
-	record := func(pod *corev1.Pod, change func(*podRecord)) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.writes++
-		if l.pods == nil {
-			l.pods = map[types.UID]podRecord{}
-		}
-		r := l.pods[pod.UID]
-		r.name = pod.Namespace + "/" + pod.Name
-		change(&r)
-		l.pods[pod.UID] = r
+// renew records that a node has renewed its Lease.
+func (l *ledger) renew(node string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	if l.renewed == nil {
+		l.renewed = map[string]time.Time{}
 	}
-	return fakenode.Observer{
-		Failed: func(err error) {
-			progress("%v", err)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.errors = append(l.errors, err)
-		},
-		Renewed: func(lease *coordinationv1.Lease) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.writes++
-			if l.renewed == nil {
-				l.renewed = map[string]time.Time{}
-			}
-			if at := lease.Spec.RenewTime; at != nil {
-				l.renewed[lease.Name] = at.Time
-			}
-		},
-		Reported: func(pod *corev1.Pod) {
-			record(pod, func(r *podRecord) { r.running = pod.Status.Phase == corev1.PodRunning })
-		},
-		Removed: func(pod *corev1.Pod) { record(pod, func(r *podRecord) { r.removed = true }) },
+	l.renewed[node] = at
+}
+
+// run records that a Pod was reported as running.
+func (l *ledger) run(uid, name string) { l.record(uid, podRecord{name, false}) }
+
+// remove records that a Pod was removed.
+func (l *ledger) remove(uid, name string) { l.record(uid, podRecord{name, true}) }
+
+func (l *ledger) record(uid string, r podRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	if l.pods == nil {
+		l.pods = map[types.UID]podRecord{}
 	}
+	l.pods[types.UID(uid)] = r
+}
+
+// fail records a write that failed for good.
+func (l *ledger) fail(err error) {
+	progress("%v", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errors = append(l.errors, err)
 }
 
 // failed returns how many writes were abandoned.
@@ -109,7 +103,7 @@ func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes in
 			missing = append(missing, fmt.Errorf("the Pod %s was removed, but exists", record.name))
 		case !record.removed && !there:
 			missing = append(missing, fmt.Errorf("the Pod %s ran and was not removed by its node, but does not exist", record.name))
-		case !record.removed && record.running && phase != corev1.PodRunning:
+		case !record.removed && phase != corev1.PodRunning:
 			missing = append(missing, fmt.Errorf("the Pod %s was reported as running, but is %s", record.name, phase))
 		}
 	}

@@ -16,6 +16,9 @@ const selectedLabel = "bench=selected"
 
 var podsPath = collection("v1", "pods")
 
+// podImage is the image of their containers.
+const podImage = "registry.example.com/shop/frontend:v2.14.3"
+
 // podTemplate is a pod like those of a real application's Deployment. It takes 4.8 KB in a server with its defaults and managed
 // fields. It has no owner: the garbage collector would delete it if its owner did not exist.
 func podTemplate() *corev1.Pod {
@@ -44,7 +47,7 @@ func podTemplate() *corev1.Pod {
 			AutomountServiceAccountToken: &automount,
 			Containers: []corev1.Container{{
 				Name:    "server",
-				Image:   "registry.example.com/shop/frontend:v2.14.3",
+				Image:   podImage,
 				Command: []string{"/bin/server", "--config=/etc/shop/config.yaml"},
 				Ports:   []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "metrics", ContainerPort: 9090}},
 				Env:     env,

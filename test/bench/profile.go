@@ -17,10 +17,11 @@ const profileSeconds = 1
 //
 //	go tool pprof -top bin/sqube FOLDER/SERVER/PHASE/*
 //
-// The last second of a phase is not covered. Servers that offer no profiles, and phases without a server, get none.
+// The last second of a phase is not covered. Servers that offer no profiles, and phases that start or end a server, get
+// none.
 func (s *session) profiled(ctx context.Context, p phase) (result, error) {
 	folder := s.sizes.Profiles
-	if folder == "" || s.server.ReadOnly || p.name == phaseStart || p.name == phaseRestart {
+	if folder == "" || s.server.ReadOnly || p.name == phaseStart || p.name == phaseRestart || p.name == phaseScaleTakeover {
 		return p.run(s, ctx)
 	}
 	folder = filepath.Join(folder, s.server.Name, strings.NewReplacer(" ", "-", ",", "").Replace(p.name))

@@ -35,7 +35,7 @@ type result struct {
 
 	RSS       figure `json:"rss_mib,omitempty"`
 	Anonymous figure `json:"anonymous_mib,omitempty"`
-	// RSSEach and AnonymousEach are memory for each definition or watch, in KiB.
+	// RSSEach and AnonymousEach are memory for each definition, node or watch, in KiB.
 	RSSEach       figure `json:"rss_kib_each,omitempty"`
 	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`
 	// LiveEach is what an idle watch takes of a collected heap and of the stacks, in KiB.
@@ -49,6 +49,18 @@ type result struct {
 	// Cores and DatabaseCores are CPU time per second of wall time.
 	Cores         figure `json:"cores,omitempty"`
 	DatabaseCores figure `json:"database_cores,omitempty"`
+	// Nodes is how many nodes there are.
+	Nodes int `json:"nodes,omitempty"`
+	// Limit is what P99 must not exceed.
+	Limit figure `json:"limit_ms,omitempty"`
+	// Writes are objects written per second, and WrittenSecond is what that puts on the disk per second, in KB.
+	Writes        figure `json:"writes_per_second,omitempty"`
+	WrittenSecond figure `json:"written_kb_per_second,omitempty"`
+	// Sent is what clients receive per second, in KB.
+	Sent figure `json:"sent_kb_per_second,omitempty"`
+	// LoadCores and LoadRSS are what the load generator takes itself.
+	LoadCores figure `json:"load_generator_cores,omitempty"`
+	LoadRSS   figure `json:"load_generator_rss_mib,omitempty"`
 	// Times is the size of a database in multiples of its objects' size.
 	Times figure `json:"times_its_objects,omitempty"`
 	// IdleCPU and IdleDatabaseCPU are in percent of one core.

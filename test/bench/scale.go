@@ -2,90 +2,144 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
-// scaleSizes are sizes for testing Kubernetes' SLOs that a small machine can simulate.
+// scaleSizes are sizes for testing Kubernetes' SLOs that a small machine can simulate: as many pods per node, and as many that start
+// or end per second, as Kubernetes itself is tested with.
 var scaleSizes = func() sizes {
 	s := defaultSizes
-	s.Nodes, s.Pods = 500, 10_000
+	s.Nodes, s.Pods, s.Retention = 1000, 30_000, 30*time.Second
 	return s
 }()
 
-// The phases of `bench scale`: a cluster of many nodes with pods starting continuously.
+// The phases of `bench scale`: a cluster grows to a tenth of its size, then to all of it. Each time it is first quiet, then pods start
+// and end all the time. The name of a phase with a tenth ends in scaleTenth.
 const (
+	phaseScaleEmpty    = "no nodes"
 	phaseScaleJoin     = "nodes join"
 	phaseScaleGrow     = "Deployments are made"
-	phaseScaleFirst    = "Deployments are restarted and resized"
-	phaseScaleMiddle   = "database in the middle"
+	phaseScaleQuiet    = "no pods start"
+	phaseScaleSteady   = "Deployments are restarted and resized"
 	phaseScaleTakeover = "the server that leads is killed"
-	phaseScaleSecond   = "Deployments are restarted and resized, second half"
-	phaseScaleStarts   = "pods start"
-	phaseScaleCalls    = "API calls"
-	phaseScaleNodes    = "API calls of nodes, by their clocks"
+	phaseScaleAfter    = "Deployments are restarted and resized under the other server"
+	phaseScaleStarts   = "objective: pods start"
+	phaseScaleObject   = "objective: API calls of one object"
+	phaseScaleSpace    = "objective: lists of a namespace"
+	phaseScaleAll      = "objective: lists of the cluster"
+	phaseScaleNodes    = "objective: API calls of nodes, by their clocks"
 	phaseScaleWrites   = "acknowledged writes"
-	phaseScaleEnd      = "database at the end"
-	phaseScaleMemory   = "memory"
+	phaseScaleDatabase = "database"
+
+	scaleTenth = ", a tenth"
 )
 
-// scaleInterval is how often each node renews its Lease and reports its status.
-const scaleInterval = 10 * time.Second
+// part is the part of the cluster that there is while a phase is measured.
+type part struct {
+	suffix string // of the phases' names
+	sizes
+}
 
-func scalePhases(sizes) []phase {
-	return []phase{
-		{phaseScaleJoin, false, (*session).scaleJoin},
-		{phaseScaleGrow, false, (*session).scaleGrow},
-		{phaseScaleFirst, false, func(s *session, ctx context.Context) (result, error) { return s.scaleChurn(ctx, s.scale.middle) }},
-		{phaseScaleMiddle, false, (*session).scaleDatabase},
+// parts returns a tenth of the cluster, and all of it.
+func (s sizes) parts() []part {
+	tenth := s
+	tenth.Nodes, tenth.Pace = max(1, s.Nodes/10), max(1, s.Pace/10)
+	tenth.Pods = max(1, s.deployments()/10) * s.Replicas
+	return []part{{scaleTenth, tenth}, {"", s}}
+}
+
+func scalePhases(n sizes) []phase {
+	phases := []phase{{phaseScaleEmpty, false, (*session).scaleEmpty}}
+	for _, p := range n.parts() {
+		phases = append(phases,
+			phase{phaseScaleJoin + p.suffix, false, p.join},
+			phase{phaseScaleGrow + p.suffix, false, p.grow},
+			phase{phaseScaleQuiet + p.suffix, false, p.quiet},
+			phase{phaseScaleSteady + p.suffix, false, p.steady})
+	}
+	return append(phases, []phase{
 		{phaseScaleTakeover, false, (*session).scaleKill},
-		{phaseScaleSecond, false, func(s *session, ctx context.Context) (result, error) { return s.scaleChurn(ctx, s.scale.end) }},
-		{phaseScaleEnd, false, (*session).scaleDatabase},
+		{phaseScaleAfter, false, (*session).scaleAfter},
+		{phaseScaleDatabase, false, (*session).scaleDatabase},
 		{phaseScaleStarts, false, (*session).scaleStarts},
-		{phaseScaleCalls, false, (*session).scaleCalls},
-		{phaseScaleMemory, false, (*session).scaleMemory},
+		{phaseScaleObject, false, scaleCalls("", time.Second)},
+		{phaseScaleSpace, false, scaleCalls("namespace", 5*time.Second)},
+		{phaseScaleAll, false, scaleCalls("cluster", 30*time.Second)},
 		{phaseScaleNodes, false, (*session).scaleNodes},
 		{phaseScaleWrites, false, (*session).scaleWrites},
-	}
+	}...)
 }
 
 // scaleRun is what phases leave for later ones.
 type scaleRun struct {
-	empty       int64 // bytes of the database before there were objects
-	middle, end time.Time
-	starts      []time.Duration
-	call        string // the slowest API call, and its p99
-	callTime    time.Duration
-	peak        int64
+	emptySize   int64           // bytes of the database before there were objects
+	emptyMemory memory          // of the servers
+	tenth       result          // of steady load with a tenth of the cluster
+	calls       apiCalls        // while there was steady load
+	starts      []time.Duration // meanwhile
+	recent      []time.Duration // starts during the last phase
+	killed      bool            // the first server
 }
 
-// scaleJoin joins the nodes.
-func (s *session) scaleJoin(ctx context.Context) (r result, err error) {
-	if s.scale.empty, err = s.server.DataSize(); err != nil {
+// scaleEmpty reports the memory of the servers without nodes.
+func (s *session) scaleEmpty(ctx context.Context) (r result, err error) {
+	if s.scale.emptySize, err = s.server.DataSize(); err != nil {
 		return r, err
 	}
 	if err := s.openCluster(ctx); err != nil {
 		return r, err
 	}
-	return s.scaleLoad(ctx, func() error {
-		if err := s.join(ctx, s.sizes.Nodes, scaleInterval); err != nil {
-			return err
-		}
-		return s.cluster.makeNamespaces(ctx, s.sizes.deployments())
-	})
+	lister, err := s.node(0, s.dialer.config.BearerToken).dial(ctx)
+	if err != nil {
+		return r, err
+	}
+	s.cluster.nodes.Go(func() { s.cluster.browse(s.cluster.background, lister, s.sizes.Duration/12) })
+	if err := wait(ctx, s.sizes.Rest); err != nil {
+		return r, err
+	}
+	s.scale.emptyMemory, err = readMemory(s.server.PIDs)
+	return result{RSS: mebibytes(s.scale.emptyMemory.RSS), Anonymous: mebibytes(s.scale.emptyMemory.Anonymous)}, err
 }
 
-// scaleGrow creates the Deployments at a steady pace.
-func (s *session) scaleGrow(ctx context.Context) (result, error) {
-	began := time.Now()
-	s.scale.middle, s.scale.end = began.Add(s.sizes.Duration/2), began.Add(s.sizes.Duration)
-	return s.scaleLoad(ctx, func() error {
-		next := time.Now()
-		for i := range s.sizes.deployments() {
-			if err := s.cluster.deploy(ctx, i, s.sizes.Replicas); err != nil {
+// join joins the nodes.
+func (p part) join(s *session, ctx context.Context) (result, error) {
+	return s.window(ctx, p.Nodes, func() error { return s.join(ctx, p.Nodes) })
+}
+
+// growAhead is how many Pods may be starting while Deployments are made.
+const growAhead = 600
+
+// grow creates the Deployments as fast as their Pods start, and then the Services. Most Deployments name a node, or else the
+// scheduler would take most of the time.
+func (p part) grow(s *session, ctx context.Context) (result, error) {
+	c := s.cluster
+	return s.window(ctx, p.Nodes, func() error {
+		if err := c.makeNamespaces(ctx, p.deployments()); err != nil {
+			return err
+		}
+		first := c.deployed
+		for ; c.deployed < p.deployments(); c.deployed++ {
+			node := ""
+			if c.deployed%scheduledOf != 0 {
+				node = nodeName(c.deployed % p.Nodes)
+			}
+			if err := c.deploy(ctx, c.deployed, p.Replicas, node); err != nil {
 				return err
 			}
-			if err := paced(ctx, &next, s.sizes.Replicas, s.sizes.Pace); err != nil {
+			made := (c.deployed + 1) * p.Replicas
+			if err := until(ctx, "Pods start", func() (bool, error) {
+				running, waiting := c.starts.counts()
+				return running >= made-growAhead, fmt.Errorf("%d Pods run and %d wait, of %d", running, waiting, made)
+			}); err != nil {
+				return err
+			}
+		}
+		if err := s.settled(ctx); err != nil {
+			return err
+		}
+		for i := first; i < c.deployed; i++ {
+			if err := c.expose(ctx, i); err != nil {
 				return err
 			}
 		}
@@ -93,57 +147,57 @@ func (s *session) scaleGrow(ctx context.Context) (result, error) {
 	})
 }
 
-// scaleChurn starts pods at a steady pace until end, unless that has already passed.
-func (s *session) scaleChurn(ctx context.Context, end time.Time) (result, error) {
-	if !time.Now().Before(end) {
+// settled waits until all Pods run.
+func (s *session) settled(ctx context.Context) error {
+	return s.cluster.settled(ctx, s.cluster.deployed*s.sizes.Replicas)
+}
+
+// quiet reports what the nodes alone cost, once the versions are removed that the objects had while they were made. It takes as long as
+// browse takes from one list of all pods to the next.
+func (p part) quiet(s *session, ctx context.Context) (result, error) {
+	if err := wait(ctx, s.sizes.Retention+s.sizes.Rest); err != nil {
+		return result{}, err
+	}
+	return s.window(ctx, p.Nodes, func() error { return wait(ctx, p.Duration/2) })
+}
+
+// steady starts and ends Pods, and compares what that takes per node with what it took with a tenth of the cluster.
+func (p part) steady(s *session, ctx context.Context) (result, error) {
+	r, err := s.scaleChurn(ctx, p, p.Duration)
+	if p.suffix != "" {
+		s.scale.tenth = r
+		return r, err
+	}
+	s.target("CPU per node, over that with a tenth of them", nodeCPU(r)/nodeCPU(s.scale.tenth), maxGrowth)
+	s.target("memory per node, over that with a tenth of them", r.AnonymousEach/s.scale.tenth.AnonymousEach, maxGrowth)
+	return r, err
+}
+
+// maxGrowth is how much more a node may cost with all nodes than with a tenth of them.
+const maxGrowth = 1.2
+
+// scaleChurn starts and ends Pods at a steady pace. If all nodes are there, starts and API calls count for the objectives.
+func (s *session) scaleChurn(ctx context.Context, p part, duration time.Duration) (r result, err error) {
+	judged := p.Nodes == s.sizes.Nodes
+	if judged {
+		err = s.countCalls(ctx, -1)
+	}
+	if err == nil {
+		r, err = s.window(ctx, p.Nodes, func() error {
+			return s.cluster.churn(ctx, p.sizes, time.Now().Add(duration))
+		})
+	}
+	if err == nil && judged {
+		s.scale.starts = append(s.scale.starts, s.scale.recent...)
+		err = s.countCalls(ctx, 1)
+	}
+	return r, err
+}
+
+// scaleAfter goes on under the second server, if there is one.
+func (s *session) scaleAfter(ctx context.Context) (result, error) {
+	if !s.scale.killed {
 		return result{}, nil
 	}
-	return s.scaleLoad(ctx, func() error { return s.cluster.churn(ctx, s.sizes, end) })
-}
-
-// scaleLoad reports the starts of pods during a load, the server's CPU time, and its peak memory so far.
-func (s *session) scaleLoad(ctx context.Context, load func() error) (result, error) {
-	var m sample
-	if err := s.observe(&m, load); err != nil {
-		return result{}, err
-	}
-	m.latencies = s.cluster.starts.take()
-	s.scale.starts = append(s.scale.starts, m.latencies...)
-	sorted(m.latencies)
-	r := result{
-		Operations: len(m.latencies), Seconds: figure(m.wall.Seconds()), PerSecond: figure(float64(len(m.latencies)) / m.wall.Seconds()),
-		P50: milliseconds(quantile(m.latencies, 50)), P99: milliseconds(quantile(m.latencies, 99)),
-		Cores: figure(m.cpu.Seconds() / m.wall.Seconds()), DatabaseCores: figure(m.databaseCPU.Seconds() / m.wall.Seconds()),
-	}
-	memory, err := readMemory(s.server.PIDs)
-	r.RSS = mebibytes(memory.RSS)
-	return r, errors.Join(err, s.keepPeak())
-}
-
-// keepPeak keeps the peak memory of a single server.
-func (s *session) keepPeak() error {
-	for _, pid := range s.server.PIDs {
-		m, err := readMemory([]int{pid})
-		if err != nil {
-			return err
-		}
-		s.scale.peak = max(s.scale.peak, m.Peak)
-	}
-	return nil
-}
-
-// scaleCollections are the collections that the size of the database is compared with: all large ones.
-var scaleCollections = []string{
-	"/api/v1/pods", "/api/v1/nodes", "/api/v1/events", "/api/v1/endpoints", "/api/v1/services", "/apis/coordination.k8s.io/v1/leases",
-	"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/discovery.k8s.io/v1/endpointslices",
-}
-
-// scaleDatabase reports the size of the database.
-func (s *session) scaleDatabase(ctx context.Context) (result, error) {
-	size, err := s.server.DataSize()
-	if err != nil {
-		return result{}, err
-	}
-	live, err := s.liveBytes(ctx, scaleCollections)
-	return result{Sizes: []figure{megabytes(size)}, Times: figure(size-s.scale.empty) / figure(live)}, err
+	return s.scaleChurn(ctx, part{"", s.sizes}, s.sizes.Duration/2)
 }

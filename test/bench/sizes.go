@@ -26,11 +26,11 @@ type sizes struct {
 	DefinedBy   []string      // their files; empty for generated ones
 	Updates     int           // of the 2,000 objects of `bench churn`
 	Direct      bool          // updates go through the store, not the server
-	Retention   time.Duration // of their versions, unless all are kept
+	Retention   time.Duration // of their versions, unless all are kept, and of those in `bench scale`
 	Settle      time.Duration // from the last of them to measuring the database
-	Duration    time.Duration // of the load of `bench scale`, and of the Leases of `bench wear`
+	Duration    time.Duration // of the steady load of `bench scale`, and of the Leases of `bench wear`
 	Replicas    int           // of each of its Deployments
-	Pace        int           // pods started per second, on average
+	Pace        int           // its pods that start or end per second
 	Strict      bool          // a missed target fails the run
 	Profiles    string        // folder for CPU profiles of each phase; empty for none
 }
@@ -39,7 +39,7 @@ var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500, Idlers: 10_000,
 	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Namespaces: 5_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
-	Duration: 15 * time.Minute, Replicas: 100, Pace: 25, Strict: true,
+	Duration: time.Minute, Replicas: 30, Pace: 20, Strict: true,
 }
 
 // quickSizes make a run take seconds, enough to check that every phase works.
@@ -70,10 +70,10 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.Func("definitions-from", "folder of YAML files, each with one CustomResourceDefinition, that definitions makes instead of generated ones, in the order of their names", s.definitionFiles)
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
 	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, instead of by requests: minutes for a million")
-	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long churn keeps versions, in the part that does not keep all")
-	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale starts pods, and wear renews Leases")
+	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long scale keeps versions, and churn in the part that does not keep all")
+	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale measures steady load, and wear renews Leases")
 	fs.IntVar(&s.Replicas, "replicas", s.Replicas, "pods of each Deployment of scale")
-	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts per second, on average")
+	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts or ends per second")
 	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn measures the database")
 }
 

@@ -57,7 +57,10 @@ func openSqube(ctx context.Context, o options, b *binaries, engine string) (_ *s
 	}
 	flags := slices.Concat(o.squbeFlags, o.flags)
 	if o.plane.runs {
-		flags = append(flags, "--control-plane")
+		flags = append(flags, "--control-plane", "--service-cluster-ip-range", "10.0.0.0/16")
+	}
+	if o.plane.retention {
+		flags = append(flags, "--retention", o.sizes.Retention.String())
 	}
 	count := o.plane.servers(engine)
 	if count > 1 {

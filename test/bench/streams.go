@@ -44,7 +44,7 @@ func (c *client) stream(ctx context.Context, r request) (objects int, length int
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
-	events := newEventReader(response.Body, r.accept)
+	events := newEventReader(response.Body, r.accept, 64<<10)
 	for {
 		event, err := events.next()
 		if err != nil {
@@ -71,8 +71,8 @@ type eventReader struct {
 	frame  []byte
 }
 
-func newEventReader(stream io.Reader, accept string) *eventReader {
-	return &eventReader{stream: bufio.NewReaderSize(stream, 64<<10), framed: accept == mediaProtobufWatch}
+func newEventReader(stream io.Reader, accept string, buffer int) *eventReader {
+	return &eventReader{stream: bufio.NewReaderSize(stream, buffer), framed: accept == mediaProtobufWatch}
 }
 
 // next returns the next event, which is valid until the next call.

@@ -20,7 +20,7 @@ var suites = []suite{
 	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
 	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},
 	{name: "definitions", phases: definitionPhases, rows: definitionRows, sizes: &definitionSizes},
-	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true}},
+	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true, retention: true}},
 }
 
 // plane is what servers have in addition to the API.
@@ -28,6 +28,8 @@ type plane struct {
 	runs     bool // controllers and a scheduler: in sqube's process, or as programs alongside kube-apiserver
 	nodes    bool // nodes, each with its own token
 	replicas bool // on Postgres, a second server on the same database
+
+	retention bool // versions are kept for as long as the sizes say
 }
 
 // servers is how many sqube servers there are on an engine.

@@ -28,7 +28,7 @@ type Joined struct {
 func Join(t testing.TB, c kubernetes.Interface, o Options) *Joined {
 	t.Helper()
 	o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, testInterval), cmp.Or(o.StatusInterval, testInterval)
-	o.Observer.Failed = func(err error) { t.Log(err) }
+	o.Failed = func(err error) { t.Log(err) }
 	j := &Joined{node: New(c, o), t: t}
 	if err := j.node.Register(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func (j *Joined) Return() {
 func JoinPods(t testing.TB, c kubernetes.Interface, node string) {
 	t.Helper()
 	t.Cleanup(background(func(ctx context.Context) {
-		RunPods(ctx, c, node, Observer{Failed: func(err error) { t.Log(err) }})
+		RunPods(ctx, c, Options{Name: node, Failed: func(err error) { t.Log(err) }})
 	}))
 }
 

@@ -22,7 +22,7 @@ func (n *Node) renewLease(ctx context.Context) {
 		n.options.LeaseInterval, n.options.Name, corev1.NamespaceNodeLease, nil).Run(ctx)
 }
 
-// observedClient is a client that reports writes of Leases to the node's observer.
+// observedClient is a client that reports failed writes of Leases.
 type observedClient struct {
 	kubernetes.Interface
 	node *Node
@@ -53,25 +53,24 @@ type observedLeases struct {
 // Create creates the Lease.
 func (l *observedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	created, err := l.LeaseInterface.Create(ctx, lease, o)
-	l.observe(ctx, created, err)
+	l.observe(ctx, err)
 	return created, err
 }
 
 // Update renews the Lease.
 func (l *observedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	updated, err := l.LeaseInterface.Update(ctx, lease, o)
-	l.observe(ctx, updated, err)
+	l.observe(ctx, err)
 	return updated, err
 }
 
-func (l *observedLeases) observe(ctx context.Context, lease *coordinationv1.Lease, err error) {
+func (l *observedLeases) observe(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		l.failed = 0
-		l.node.options.Observer.renewed(lease)
 	case ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err): // these make it read the Lease and retry
 		if l.failed++; l.failed%attempts == 0 {
-			l.node.options.Observer.failed("renewing the Lease of Node %s: %w", l.node.options.Name, err)
+			l.node.options.failed("renewing the Lease of Node %s: %w", l.node.options.Name, err)
 		}
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,23 +25,23 @@ type Options struct {
 	Memory string // for Pods; by default 1Gi
 
 	// LeaseInterval is how often the node renews its Lease, and StatusInterval how often it checks its Node, to report its
-	// status if that has changed or was last reported ReportInterval ago. The defaults are a kubelet's: 10 s, 10 s, 5 min.
-	LeaseInterval, StatusInterval, ReportInterval time.Duration
+	// status if that has changed or was last reported reportInterval ago. The defaults are a kubelet's 10 s.
+	LeaseInterval, StatusInterval time.Duration
 
-	Observer Observer
-}
-
-// Observer is notified of the results of a node's writes. Functions may be nil; they are called from several goroutines.
-type Observer struct {
-	// Failed is called when a write has failed as often as a kubelet tries, before it is retried later.
+	// Failed is called when a write has failed as often as a kubelet tries, before it is retried later. It may be nil, and is called
+	// from several goroutines.
 	Failed func(error)
-	// Renewed is called with the Lease when the server has acknowledged its renewal.
-	Renewed func(*coordinationv1.Lease)
-	// Reported is called with the Pod when the server has acknowledged its status.
-	Reported func(*corev1.Pod)
-	// Removed is called with the Pod when the server has acknowledged its removal, at the end of its deletion.
-	Removed func(*corev1.Pod)
 }
+
+// failed reports a failure.
+func (o Options) failed(format string, args ...any) {
+	if o.Failed != nil {
+		o.Failed(fmt.Errorf(format, args...))
+	}
+}
+
+// reportInterval is a kubelet's nodeStatusReportFrequency.
+const reportInterval = 5 * time.Minute
 
 // attempts is how often a kubelet tries to renew its Lease, or to report its Node's status, in each interval.
 const attempts = 5
@@ -61,7 +61,6 @@ type Node struct {
 func New(c kubernetes.Interface, o Options) *Node {
 	o.CPU, o.Memory = cmp.Or(o.CPU, "1"), cmp.Or(o.Memory, "1Gi")
 	o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, 10*time.Second), cmp.Or(o.StatusInterval, 10*time.Second)
-	o.ReportInterval = cmp.Or(o.ReportInterval, 5*time.Minute)
 	return &Node{client: c, options: o}
 }
 
@@ -81,7 +80,7 @@ func (n *Node) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { n.renewLease(ctx) })
 	loops.Go(func() { wait.JitterUntilWithContext(ctx, n.syncStatus, n.options.StatusInterval, jitter, true) })
-	loops.Go(func() { RunPods(ctx, n.client, n.options.Name, n.options.Observer) })
+	loops.Go(func() { RunPods(ctx, n.client, n.options) })
 	loops.Wait()
 }
 
@@ -93,7 +92,7 @@ func (n *Node) syncStatus(ctx context.Context) {
 			return
 		}
 	}
-	n.options.Observer.failed("reporting the status of Node %s: %w", n.options.Name, err)
+	n.options.failed("reporting the status of Node %s: %w", n.options.Name, err)
 }
 
 // trySyncStatus reads the Node, from the server's memory if cached is set, like a kubelet's first attempt, and reports its
@@ -109,7 +108,7 @@ func (n *Node) trySyncStatus(ctx context.Context, cached bool) error {
 	}
 	now := metav1.Now()
 	status, changed := n.status(node, now)
-	if !changed && now.Sub(n.reported) < n.options.ReportInterval-n.options.StatusInterval/2 {
+	if !changed && now.Sub(n.reported) < reportInterval-n.options.StatusInterval/2 {
 		return nil
 	}
 	if err := patchStatus(ctx, n.client, n.options.Name, status); err != nil {

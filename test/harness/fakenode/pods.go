@@ -33,15 +33,15 @@ const (
 	MissingImage = "fakenode/missing"
 )
 
-// RunPods runs the Pods bound to the node, like its kubelet, until the context ends. It watches them with a kubelet's field
+// RunPods runs the Pods bound to the node of that name, like its kubelet, until the context ends. It watches them with a kubelet's field
 // selector.
-func RunPods(ctx context.Context, c kubernetes.Interface, node string, o Observer) {
+func RunPods(ctx context.Context, c kubernetes.Interface, o Options) {
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(list *metav1.ListOptions) {
-		list.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		list.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", o.Name).String()
 	}))
 	informer := factory.Core().V1().Pods().Informer()
 	w := &podWorker{
-		client: c, node: node, observer: o, bound: informer.GetStore(), acknowledged: map[types.UID]string{},
+		client: c, options: o, bound: informer.GetStore(), acknowledged: map[types.UID]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 10*time.Second)),
 	}
 	// It only fails for stopped informers and for objects without names.
@@ -68,11 +68,10 @@ func RunPods(ctx context.Context, c kubernetes.Interface, node string, o Observe
 
 // podWorker reports the status of a node's Pods, one by one.
 type podWorker struct {
-	client   kubernetes.Interface
-	node     string
-	observer Observer
-	bound    cache.Store
-	queue    workqueue.TypedRateLimitingInterface[string]
+	client  kubernetes.Interface
+	options Options
+	bound   cache.Store
+	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu           sync.Mutex
 	acknowledged map[types.UID]string // resourceVersions of the reported statuses, which the watch may not have received yet
@@ -96,7 +95,7 @@ func (w *podWorker) next(ctx context.Context) bool {
 		w.queue.Forget(key)
 	default:
 		if w.queue.NumRequeues(key) == attempts {
-			w.observer.failed("reporting the status of Pod %s on Node %s: %w", key, w.node, err)
+			w.options.failed("reporting the status of Pod %s on Node %s: %w", key, w.options.Name, err)
 		}
 		w.queue.AddRateLimited(key)
 	}
@@ -126,11 +125,7 @@ func (w *podWorker) stale(pod *corev1.Pod) bool {
 // report acts like a kubelet: it reports that a Pod is running or has ended, and removes it when it is deleted.
 func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
-		err := w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
-		if err == nil || apierrors.IsNotFound(err) {
-			w.observer.removed(pod)
-		}
-		return err
+		return w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	}
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || w.stale(pod) {
 		return nil
@@ -146,7 +141,6 @@ func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) error {
 	w.mu.Lock()
 	w.acknowledged[pod.UID] = reported.ResourceVersion
 	w.mu.Unlock()
-	w.observer.reported(reported)
 	return nil
 }
 
