@@ -44,11 +44,9 @@ func (s *Store) compact(ctx context.Context) {
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			old, marks = marks[0].revision, marks[1:]
 		}
-		pause := now.Sub(last)
-		if pause >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {
-			pause *= 2
-		}
-		if old-done >= s.opts.compactLeast || pause >= 2*s.opts.Retention {
+		rested := now.Sub(last)
+		if old-done >= s.opts.compactLeast || rested >= 2*s.opts.Retention ||
+			rested >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {
 			target = max(target, old)
 		}
 		if newest == measured && target <= done {
