@@ -6,7 +6,9 @@ import (
 	"net"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controlplane/controller/kubernetesservice"
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
@@ -82,6 +84,14 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 			// Fails until the allocator has seen the ServiceCIDR. Unlike upstream, an existing Service gets a node port too.
 			if err := creator.UpdateKubernetesService(c.Services.NodePort > 0); err != nil {
 				return fmt.Errorf("create Service default/kubernetes: %w", err)
+			}
+			// Before the informer has it, the controller would try to create it again, fail, and publish the address an interval later.
+			err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
+				_, err := informer.Lister().Services(metav1.NamespaceDefault).Get("kubernetes")
+				return err == nil, nil
+			})
+			if err != nil {
+				return fmt.Errorf("wait until the informer has Service default/kubernetes: %w", err)
 			}
 			return nil
 		},

@@ -49,6 +49,9 @@ var escalation = []kit.Promise{
 	}},
 	{Statement: "users can't bind a role with permissions that they lack, unless they may bind it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path(rbacVersion, "rolebindings")
+		harness.Eventually(t, "the rules of view are aggregated", func() bool {
+			return c.Get(t, c.ClusterPath(rbacVersion, "clusterroles", "view")).Want(t, http.StatusOK).Object(t)["rules"] != nil
+		})
 		c.Grant(t, "ann", kit.Rule("create", "rolebindings."+rbacv1.GroupName))
 		ann := c.As(t, "ann")
 		ann.Post(t, path, binding(c, "RoleBinding", "ClusterRole/view", "User/joe")).Forbidden(t,
