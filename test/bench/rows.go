@@ -88,7 +88,6 @@ var rows = []row{
 	{"", cpuMillisEach, phaseStreamProto, "%.0f", cpuMillis, true, ""},
 	{"update a pod's status, each node's pods watched", "p50 ms to the event", phaseStatus, "%.1f", p50, false, ""},
 	{"", cpuMicrosEach, phaseStatus, "%.0f", cpuMicros, true, ""},
-	{"", "of which watches", phaseStatus, "%.0f", delivery, false, ""},
 	{"event delivered to one of many watchers", "p50 ms from the request", phaseWatch, "%.1f", p50, false, ""},
 	{"", cpuMicrosEach, phaseWatch, "%.1f", delivery, true, ""},
 	{"the same, with its share of the writes", cpuMicrosEach, phaseWatch, "%.1f", cpuMicros, true, ""},

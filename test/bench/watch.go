@@ -51,9 +51,9 @@ func updateStatus(updates int) operation {
 			watches[i] = onNode(i)
 		}
 		pod := func(update int) int { return update % s.sizes.Pods }
-		change := func(i int, message string) request {
+		change := func(i int) request {
 			body := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.1.%d.%d","conditions":[`+
-				`{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"%s-%06d"}]}}`, pod(i)/250%250, pod(i)%250, message, i)
+				`{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"update-%06d"}]}}`, pod(i)/250%250, pod(i)%250, i)
 			return patch(podsPath+"/"+podName(pod(i))+"/status", mediaStrategicPatch, body)
 		}
 		for i := range updates {
@@ -65,8 +65,7 @@ func updateStatus(updates int) operation {
 			connections: connectionsOf(len(watches)),
 			expected:    func(watch int) int { return expected[watch] },
 			changes:     updates,
-			change:      func(i int) request { return change(i, "update") },
-			unwatched:   func(i int) request { return change(i, "before") },
+			change:      change,
 			mark:        `"message":"update-`,
 		}.run(s, ctx)
 	}
