@@ -2,13 +2,13 @@ package handlers
 
 import (
 	"net/http"
-	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // gzipFrom is the minimum size, in bytes, of responses that are compressed for clients that accept it, like upstream.
@@ -35,14 +35,6 @@ func gzipped(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-var gzipWriters = sync.Pool{New: func() any {
-	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed) // upstream's level
-	if err != nil {
-		panic(err) // only for an invalid level
-	}
-	return w
-}}
-
 // gzipResponse buffers the beginning of a response until it is long enough to be compressed, or ends.
 type gzipResponse struct {
 	http.ResponseWriter
@@ -62,7 +54,7 @@ func (g *gzipResponse) Write(p []byte) (int, error) {
 		g.Header().Set("Content-Encoding", "gzip")
 		g.Header().Add("Vary", "Accept-Encoding")
 		g.ResponseWriter.WriteHeader(g.code)
-		g.gzip = gzipWriters.Get().(*gzip.Writer)
+		g.gzip = apistorage.GzipWriters.Get().(*gzip.Writer)
 		g.gzip.Reset(g.ResponseWriter)
 		if _, err := g.gzip.Write(g.begin); err != nil {
 			return 0, err
@@ -84,5 +76,5 @@ func (g *gzipResponse) end() {
 	}
 	_ = g.gzip.Close()
 	g.gzip.Reset(nil)
-	gzipWriters.Put(g.gzip)
+	apistorage.GzipWriters.Put(g.gzip)
 }

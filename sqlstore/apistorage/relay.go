@@ -155,7 +155,8 @@ func encodeRelayed(b []byte, object *Raw, event watch.EventType, compressed bool
 	return relayed{b, size}, err
 }
 
-var compressors = sync.Pool{New: func() any {
+// GzipWriters has *gzip.Writers of the level at which all answers are compressed.
+var GzipWriters = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed) // upstream's level
 	if err != nil {
 		panic(err) // only for an invalid level
@@ -166,8 +167,8 @@ var compressors = sync.Pool{New: func() any {
 // compress returns a member of a gzip stream. It is flushed before its end, so that readers get all of it before the next one arrives.
 func compress(b []byte) ([]byte, error) {
 	var out bytes.Buffer
-	w := compressors.Get().(*gzip.Writer)
-	defer compressors.Put(w)
+	w := GzipWriters.Get().(*gzip.Writer)
+	defer GzipWriters.Put(w)
 	w.Reset(&out)
 	_, err := w.Write(b)
 	err = errors.Join(err, w.Flush(), w.Close())

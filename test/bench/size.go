@@ -78,7 +78,7 @@ func grow(from, to collectionSize) operation {
 // watch leaves only these watches open, until the session ends.
 func (size collectionSize) watch(s *session) (err error) {
 	s.closeWatches()
-	s.opened, err = s.openWatches(context.Background(), sizedObjects.collection, size.paths(), connectionsOf(size.watches))
+	s.opened, err = s.openWatches(context.Background(), sizedObjects.collection, size.paths(), connectionsOf(size.watches, watchesPerConnection))
 	return err
 }
 
@@ -130,7 +130,7 @@ func (size collectionSize) report(n int) operation {
 		r, err := fanOut{
 			collection:  sizedObjects.collection,
 			watches:     size.paths(),
-			connections: connectionsOf(size.watches),
+			connections: connectionsOf(size.watches, watchesPerConnection),
 			expected:    func(watch int) int { return (n - watch + size.watches - 1) / size.watches },
 			changes:     n,
 			change: func(i int) request {

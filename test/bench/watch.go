@@ -62,7 +62,7 @@ func updateStatus(updates int) operation {
 		return fanOut{
 			collection:  podsPath,
 			watches:     watches,
-			connections: connectionsOf(len(watches)),
+			connections: connectionsOf(len(watches), watchesPerConnection),
 			expected:    func(watch int) int { return expected[watch] },
 			changes:     updates,
 			change:      change,
@@ -71,9 +71,9 @@ func updateStatus(updates int) operation {
 	}
 }
 
-// connectionsOf returns how many connections that many watches need.
-func connectionsOf(watches int) int {
-	return (watches + watchesPerConnection - 1) / watchesPerConnection
+// connectionsOf returns how many connections that many watches need, with so many on each.
+func connectionsOf(watches, perConnection int) int {
+	return (watches + perConnection - 1) / perConnection
 }
 
 // watchOne returns the path of a watch of the ith object alone.

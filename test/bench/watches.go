@@ -53,7 +53,7 @@ func idleWatches(perConnection int) operation {
 		for i := range paths {
 			paths[i] = watchOne(configMaps("absent"), i) + "&allowWatchBookmarks=true"
 		}
-		s.opened, err = s.openWatches(context.Background(), configMaps("absent").collection, paths, (len(paths)+perConnection-1)/perConnection)
+		s.opened, err = s.openWatches(context.Background(), configMaps("absent").collection, paths, connectionsOf(len(paths), perConnection))
 		if err != nil {
 			return result{}, err
 		}
