@@ -114,7 +114,7 @@ func childrenOf(parent int) (pids []int, err error) {
 		}
 		child, err := readStat(pid)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // ended meanwhile
+		case ended(err):
 		case err != nil:
 			return nil, err
 		case child.parent == parent:
@@ -123,6 +123,9 @@ func childrenOf(parent int) (pids []int, err error) {
 	}
 	return pids, nil
 }
+
+// ended reports whether a file of /proc could not be read because its process has ended, before the file was opened or since.
+func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // memory is the memory of processes in bytes.
 type memory struct {

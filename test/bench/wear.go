@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -148,7 +146,7 @@ func (s *session) written() (total int64, err error) {
 	}
 	for _, pid := range append(children, s.server.Database) {
 		n, err := writtenBy(pid)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has ended, and its parent counts what it wrote
+		if err != nil && !ended(err) { // if it has, its parent counts what it wrote
 			return 0, err
 		}
 		total += n
