@@ -29,6 +29,7 @@ type apis struct {
 	admission   *admission.Chain
 	resources   *resources.Built
 	crd         *crd.Server
+	history     *timeMachine
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
 }
@@ -52,6 +53,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
 		return nil, err
 	}
+	a.history = newTimeMachine(b, s, a)
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
@@ -59,9 +61,9 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	return a, err
 }
 
-// groups returns the built-in groups and apiextensions.k8s.io.
+// groups returns the built-in groups, apiextensions.k8s.io and history.sqube.io.
 func (a *apis) groups() []*genericapiserver.APIGroupInfo {
-	return append(a.resources.Groups, a.crd.Group())
+	return append(a.resources.Groups, a.crd.Group(), a.history.group)
 }
 
 // builtIn returns the group versions that are served, without those of custom resources.

@@ -1,0 +1,35 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
+)
+
+// Changes calls yield with the changes that q selects, in order of their revisions. It returns an error from yield, which ends it,
+// unchanged.
+func (s *Store) Changes(ctx context.Context, q history.Query, yield func(*history.Change) error) error {
+	return history.Changes(ctx, settled{s.engine, s}, q, yield)
+}
+
+// settled reads a log that has the held rows, with a time limit for each read.
+type settled struct {
+	dialect.Reader
+	store *Store
+}
+
+func (r settled) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	b := r.store.statement().add(statement)
+	b.args = args
+	return r.store.run(ctx, b, row)
+}
+
+// RevisionAt returns the newest revision that was written at a moment or before, 0 if none is kept.
+func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
+	b := s.statement()
+	b.add("SELECT coalesce(max(id), 0) FROM log WHERE written_at <= " + b.arg(t.UnixMilli()))
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
+	return revision, err
+}
