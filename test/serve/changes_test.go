@@ -352,7 +352,7 @@ func (f *history) exact(t *testing.T) {
 	revisions, _ := f.list(t, "", "shop", metav1.ListOptions{FieldSelector: "kind=Secret,name=door"})
 	get := func(name, revision string) rest.Result {
 		return shop.Get().Namespace("shop").Resource("secrets").Name(name).
-			Param("resourceVersion", revision).Param("resourceVersionMatch", "Exact").Do(ctx)
+			Param("resourceVersion", revision).Param("resourceVersionMatch", "Exact").MaxRetries(0).Do(ctx)
 	}
 	for i, code := range []string{"1234", "4321"} {
 		secret := &corev1.Secret{}
