@@ -56,8 +56,12 @@ type Engine interface {
 
 	// Compact records upTo as the compacted revision, and then removes up to limit rows that were replaced at or before upTo, in
 	// one short transaction. It may stop early if rows are large, so that writers wait a few milliseconds at most. It returns the
-	// number of rows removed; 0 means that it is done.
-	Compact(ctx context.Context, upTo int64, limit int) (int, error)
+	// number of rows removed; 0 means that it is done. In the same transaction it stores what pack makes of them, unless pack is nil.
+	Compact(ctx context.Context, upTo int64, limit int, pack Packer) (int, error)
+
+	// Forget removes up to limit blocks that were current until a revision up to upTo, the first ones first, and records that
+	// history begins where the last of them ended. It returns the number of blocks removed.
+	Forget(ctx context.Context, upTo int64, limit int) (int, error)
 
 	// Shrink makes free space usable again, or returns it to the file system, a little at a time. It reports whether there may be
 	// more to do. It may take a long time, as long as it does not block other operations.
@@ -130,6 +134,8 @@ type Write struct {
 	ExpiresAt int64 // Unix milliseconds, 0 for never
 
 	User, FieldManager string
+	// Address is that of the client, and AuditID the request's in the audit log; "" if there is none.
+	Address, AuditID string
 
 	// Labels and Fields are JSON objects of strings, keys sorted, no spaces.
 	Labels, Fields string

@@ -37,6 +37,7 @@ func (s *Store) compact(ctx context.Context) {
 	var old, target, done, measured int64 = 0, 0, 0, unmeasured // revisions; old is that of what is old enough
 	var due int64                                               // the target when it began to lag
 	last := time.Now()                                          // when versions were removed
+	var forgot time.Time                                        // when the oldest history was
 	failing := ""                                               // the last failure logged
 	for more := true; more; more = s.pause(ctx, s.opts.CompactInterval) {
 		now, newest := time.Now(), s.hub.at() // monotonic, unlike perhaps opts.Now
@@ -62,6 +63,10 @@ func (s *Store) compact(ctx context.Context) {
 		if err == nil && upTo > done {
 			err = s.Compact(ctx, upTo)
 			last = now
+		}
+		if err == nil && (last.Equal(now) || now.Sub(forgot) >= forgetInterval) {
+			err = s.forget(ctx)
+			forgot = now
 		}
 		if err == nil {
 			done = max(done, upTo)
@@ -115,7 +120,7 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	s.compacted.Raise(upTo)
 	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
 		began := time.Now()
-		n, err := s.engine.Compact(ctx, upTo, compactBatch)
+		n, err := s.engine.Compact(ctx, upTo, compactBatch, s.opts.packer())
 		if n > 0 {
 			s.size.removed(n)
 			s.opts.OnBatch(time.Since(began))

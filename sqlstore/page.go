@@ -31,6 +31,15 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		q.Limit = PageRecords
 	}
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
+	page, err := s.pageKept(ctx, q)
+	if q.expired(err) {
+		return s.pageOfPast(ctx, q)
+	}
+	return page, err
+}
+
+// pageKept is Page at a revision that is not compacted.
+func (s *Store) pageKept(ctx context.Context, q Query) (Page, error) {
 	snap, at, err := s.cached(ctx, q)
 	if err != nil {
 		return Page{Position: at}, err

@@ -139,6 +139,14 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 
 // Count returns the number of records of q, up to its Limit. It returns ErrFuture or ErrCompacted if q.Revision can't be read.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
+	if n, err = s.countKept(ctx, q); q.expired(err) {
+		return s.countPast(ctx, q)
+	}
+	return n, err
+}
+
+// countKept is Count at a revision that is not compacted.
+func (s *Store) countKept(ctx context.Context, q Query) (n int64, err error) {
 	snap, _, err := s.cached(ctx, q)
 	if err != nil {
 		return 0, err

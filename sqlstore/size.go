@@ -15,6 +15,7 @@ type Stats struct {
 	// Live and Replaced count the rows: those that are current objects, and those kept for watches and lists at older revisions.
 	Live, Replaced int64
 	Space          dialect.Space
+	History        HistoryStats
 	// Cached is how many bytes the live rows in memory take.
 	Cached int64
 	// Removed is how many rows this process has removed.

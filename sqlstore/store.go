@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // DefaultRetention is the interval at which kube-apiserver compacts etcd.
@@ -66,6 +67,12 @@ type Options struct {
 	Retention time.Duration
 	// RetentionRows limits how many of them are kept, even if that shortens Retention. Default 0, for no limit.
 	RetentionRows int64
+	// History is how long versions can be read after they have left the log, by lists and gets at their revisions. Default 0: not at all.
+	History time.Duration
+	// HistoryBytes limits their size, even if that shortens History. Default 0, for no limit.
+	HistoryBytes int64
+	// HistoryThin says which versions are not worth keeping there.
+	HistoryThin history.Rules
 	// CompactInterval is how often older versions are removed. Default a tenth of Retention, at most 30 seconds, and rarely if there are
 	// few.
 	CompactInterval time.Duration

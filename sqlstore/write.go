@@ -112,6 +112,7 @@ func (w *Write) row(author Author) dialect.Write {
 		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
 		Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
 		ExpiresAt: w.ExpiresAt, User: plain(author.User), FieldManager: plain(author.FieldManager),
+		Address: plain(author.Address), AuditID: plain(author.AuditID),
 		Labels: w.Labels, Fields: w.Fields, Value: w.Value,
 	}
 	if w.Previous != nil {

@@ -27,12 +27,12 @@ INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
        w.operation, w.api_group, w.resource, w.key, w.namespace, w.name, w.uid,
        (SELECT written_at FROM counter), nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,
-       CASE WHEN w.operation <> 'delete' THEN w.value END
+       CASE WHEN w.operation <> 'delete' THEN w.value END, w.address, w.audit_id
 FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.*
       FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-                  $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
+                  $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
            WITH ORDINALITY AS u(replaces, operation, api_group, resource, key, namespace, name, uid,
-                  expires_at, user_name, field_manager, labels, fields, value, ord)) w
+                  expires_at, user_name, field_manager, labels, fields, value, address, audit_id, ord)) w
 WHERE w.replaces = 0 OR (SELECT p.replaced_by FROM log p WHERE p.id = w.replaces) = w.id
 ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
@@ -130,7 +130,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 // toColumns turns writes into the arrays that insertRows unnests, in its order.
 func toColumns(group []dialect.Write) []any {
 	replaces, expiresAt := make([]int64, len(group)), make([]int64, len(group))
-	var texts [12][]string
+	var texts [14][]string
 	for i := range texts {
 		texts[i] = make([]string, len(group))
 	}
@@ -138,49 +138,12 @@ func toColumns(group []dialect.Write) []any {
 		w := &group[i]
 		replaces[i], expiresAt[i] = w.Replaces, w.ExpiresAt
 		for j, text := range [...]string{string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
-			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value)} {
+			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value), w.Address, w.AuditID} {
 			texts[j][i] = text
 		}
 	}
 	return []any{replaces, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6],
-		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11]}
-}
-
-// compactRows removes a batch. The batch is an array, so that rows are found by the primary key whatever plan is chosen. It skips
-// rows that another process is removing. The inner query has only the lower bound: without statistics, Postgres would assume that
-// a range with two bounds is small, and sort it.
-const compactRows = `
-WITH removed AS (
-  DELETE FROM log WHERE id = ANY (ARRAY(
-    SELECT id FROM (SELECT id, replaced_by FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1
-                    ORDER BY replaced_by LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest WHERE replaced_by <= $2))
-  RETURNING replaced_by)
-SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
-
-// compacting is the progress of Compact: rows up to upTo have to be removed, and those up to done have been. Starting at done
-// saves it from scanning removed rows, which may not be vacuumed for a long time.
-type compacting struct{ upTo, done int64 }
-
-// Compact implements dialect.Engine. The counter is updated separately, and only if it has to change: its row lock would delay
-// every commit.
-func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
-	if _, err := e.writer.Exec(ctx, `UPDATE counter SET compacted = $1 WHERE compacted < $1`, upTo); err != nil {
-		return 0, failure(ctx, "compact", err)
-	}
-	if e.compacting.upTo != upTo {
-		e.compacting = compacting{upTo: upTo}
-	}
-	batch := &pgx.Batch{}
-	batch.Queue("SELECT " + e.capabilities.replan)
-	var removed int
-	var last int64
-	batch.Queue(compactRows, e.compacting.done, upTo, limit).QueryRow(func(row pgx.Row) error { return row.Scan(&removed, &last) })
-	if err := e.writer.SendBatch(ctx, batch).Close(); err != nil {
-		return 0, failure(ctx, "compact", err)
-	}
-	// Several rows may have the same replaced_by, and some of them may remain.
-	e.compacting.done = max(0, last-1)
-	return removed, nil
+		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11], texts[12], texts[13]}
 }
 
 // Exec runs a statement that changes the log, for repairs.

@@ -79,7 +79,7 @@ func TestReplicasCompactTogether(t *testing.T) {
 			const limit = 100
 			for n := limit; n == limit; {
 				var err error
-				if n, err = e.Compact(t.Context(), last, limit); err != nil {
+				if n, err = e.Compact(t.Context(), last, limit, nil); err != nil {
 					t.Error(err)
 					return
 				}

@@ -62,8 +62,8 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 	after := []string{
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
-		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision FROM (SELECT greatest(c.revision, %d) + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
+		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision, %s FROM (SELECT greatest(c.revision, %d) + %d
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, dialect.Jumped("n.revision"), replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
 	}
 	output, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {

@@ -38,8 +38,8 @@ func (e *Engine) jumpRevision(ctx context.Context, conn *pgconn.PgConn) error {
 	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
 + greatest(0, coalesce(floor(extract(epoch FROM now()) - nullif(written_at, 0) / 1000), 0))::bigint * %d`,
 		seen, dialect.RevisionJump, dialect.RevisionJumpPerSecond)
-	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = %[1]s, compacted = %[1]s, incarnation = %[2]s
-WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen)).ReadAll()
+	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = %[1]s, compacted = %[1]s, %[4]s, incarnation = %[2]s
+WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen, dialect.Jumped(ahead))).ReadAll()
 	if err == nil && results[0].CommandTag.RowsAffected() > 0 {
 		slog.Warn("Postgres failed over or was restored, and may lack the last writes: resourceVersions jump ahead, and all watches start over", "seen", seen)
 	}

@@ -92,7 +92,7 @@ func TestEngineThatLacks(t *testing.T) {
 	if committed, err = e.Commit(t.Context(), []dialect.Write{update}); err != nil || !committed.Landed[0] {
 		t.Fatalf("update: %v, %v", committed, err)
 	}
-	if n, err := e.Compact(t.Context(), committed.Last, 10); err != nil || n != 1 {
+	if n, err := e.Compact(t.Context(), committed.Last, 10, nil); err != nil || n != 1 {
 		t.Errorf("compaction removed %d rows, %v", n, err)
 	}
 	if more, err := e.Shrink(t.Context()); err != nil || more {

@@ -59,7 +59,7 @@ func TestWritesDoNotWaitForReads(t *testing.T) {
 	if _, err := e.Commit(ctx, []dialect.Write{{Operation: dialect.Create, Resource: "pods", Key: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}}); err != nil {
 		t.Errorf("commit during long reads: %v", err)
 	}
-	if _, err := e.Compact(ctx, 1, 100); err != nil {
+	if _, err := e.Compact(ctx, 1, 100, nil); err != nil {
 		t.Errorf("compaction during long reads: %v", err)
 	}
 	close(release)

@@ -13,7 +13,7 @@ import (
 )
 
 // logObjects are the tables and views of a log. Indexes move with their tables.
-var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
+var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "history"}, {"TABLE", "log"}, {"TABLE", "past"}, {"TABLE", "counter"}, {"TABLE", "schema_migrations"}}
 
 // unfinished is the schema in which a log is filled before it replaces another.
 const unfinished = "sqube_unfinished"

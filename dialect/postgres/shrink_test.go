@@ -59,7 +59,7 @@ func TestTableShrinks(t *testing.T) {
 		return number(t, e, "SELECT sum(('x' || left(md5(l::text), 8))::bit(32)::bigint)::bigint FROM log l WHERE key LIKE 'kept-%'")
 	}
 	before, rows := total(), kept()
-	if n, err := e.Compact(t.Context(), busy[0].Replaces, 1_000_000); err != nil || n < 10_000 {
+	if n, err := e.Compact(t.Context(), busy[0].Replaces, 1_000_000, nil); err != nil || n < 10_000 {
 		t.Fatal(n, err)
 	}
 	ctx, end := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestTableShrinks(t *testing.T) {
 	updates := 0
 	for ; total() > before/5; updates++ {
 		land(t, e, busy[1:])
-		if _, err := e.Compact(t.Context(), busy[1].Replaces-1, 1000); err != nil {
+		if _, err := e.Compact(t.Context(), busy[1].Replaces-1, 1000, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,9 +54,9 @@ func (e *Engine) noteBoot(ctx context.Context) error {
 // earlier one's end count as compacted.
 func (e *Engine) jump(ctx context.Context, boot string) (jumped bool, err error) {
 	ahead := fmt.Sprintf("revision + %d + max(0, (?2 - written_at) / 1000) * %d", dialect.RevisionJump, dialect.RevisionJumpPerSecond)
-	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until),
+	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until), %[2]s,
 skipped_after = revision, skipped_until = %[1]s, revision = %[1]s, boot = ?1
-WHERE boot NOT IN ('', ?1, ?1 || '`+holds+`') AND EXISTS (SELECT 1 FROM log)`, ahead), boot, time.Now().UnixMilli())
+WHERE boot NOT IN ('', ?1, ?1 || '`+holds+`') AND EXISTS (SELECT 1 FROM log)`, ahead, dialect.Jumped("max(compacted, skipped_until)")), boot, time.Now().UnixMilli())
 	if err != nil {
 		return false, err
 	}
@@ -92,8 +92,8 @@ func (e *Engine) skipHeld(ctx context.Context) error {
 	if e.crashed {
 		skip = dialect.MaxHeld + 1
 	}
-	_, err := e.writer.ExecContext(ctx, `UPDATE counter SET boot = ?1,
-compacted = CASE WHEN ?2 = 0 OR revision = skipped_until THEN compacted ELSE max(compacted, skipped_until) END,
+	const compacted = "CASE WHEN ?2 = 0 OR revision = skipped_until THEN compacted ELSE max(compacted, skipped_until) END"
+	_, err := e.writer.ExecContext(ctx, `UPDATE counter SET boot = ?1, compacted = `+compacted+`, `+dialect.Jumped(compacted)+`,
 skipped_after = CASE WHEN ?2 = 0 OR revision = skipped_until THEN skipped_after ELSE revision END,
 skipped_until = CASE WHEN ?2 = 0 THEN skipped_until ELSE revision + ?2 END,
 revision = revision + ?2`, boot, skip)

@@ -14,7 +14,7 @@ import (
 
 // writeStatements are the statements of the writing connection.
 type writeStatements struct {
-	bump, closeRow, insert, compacted, replaced, remove *sql.Stmt
+	bump, closeRow, insert, compacted, replaced, remove, putBlock *sql.Stmt
 }
 
 func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
@@ -24,10 +24,11 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	}{
 		{&w.bump, "UPDATE counter SET revision = revision + ?1, written_at = CASE WHEN written_at > ?3 THEN ?2 ELSE max(written_at, ?2) END RETURNING revision, written_at"},
 		{&w.closeRow, "UPDATE log SET replaced_by = ?, padding = NULL WHERE id = ? AND replaced_by IS NULL"},
-		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.replaced, replacedRows},
 		{&w.remove, "DELETE FROM log WHERE id = ?"},
+		{&w.putBlock, putBlock},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {
@@ -144,7 +145,7 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		if refused != nil {
 			return refused
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?, compacted = ?, written_at = max(?, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
+		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?2, history_at = ?3, written_at = max(?3, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
 			counter.Revision, counter.Compacted, time.Now().UnixMilli())
 		return err
 	})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/sqube/sqube/dialect"
 )
 
 // batchBytes limits a batch of compaction: freeing a page takes some microseconds, during which nothing can be written.
@@ -17,9 +19,13 @@ const replacedRows = "SELECT id, octet_length(value) FROM log WHERE replaced_by 
 const maxFreePages = 8 << 10
 
 // Compact implements dialect.Engine.
-func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
+func (e *Engine) Compact(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (n int, err error) {
 	err = e.reclaim(ctx, "compact", func() error {
-		n, err = e.compact(ctx, upTo, limit)
+		if pack == nil {
+			n, err = e.remove(ctx, upTo, limit)
+		} else {
+			n, err = e.move(ctx, upTo, limit, pack)
+		}
 		return err
 	})
 	if err == nil {
@@ -32,7 +38,7 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int) (n int, err
 	return n, err
 }
 
-func (e *Engine) compact(ctx context.Context, upTo int64, limit int) (n int, err error) {
+func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, err error) {
 	err = e.transact(ctx, "compact", func(tx *sql.Tx) error {
 		if _, err := tx.StmtContext(ctx, e.write.compacted).ExecContext(ctx, upTo); err != nil {
 			return err

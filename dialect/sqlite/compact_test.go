@@ -46,7 +46,7 @@ func TestFileShrinks(t *testing.T) {
 	removed := 0
 	for n := 1; n > 0; removed += n {
 		var err error
-		if n, err = e.Compact(t.Context(), last, batch); err != nil {
+		if n, err = e.Compact(t.Context(), last, batch, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n > batch {
@@ -175,7 +175,7 @@ func TestFileThatCannotShrink(t *testing.T) {
 	created := commit(t, e, []dialect.Write{w}).Last
 	w = dialect.Write{Operation: dialect.Delete, Resource: w.Resource, Key: w.Key, Replaces: created, Labels: "{}", Fields: "{}"}
 	deleted := commit(t, e, []dialect.Write{w}).Last
-	if n, err := e.Compact(t.Context(), deleted, 10); n == 0 || err != nil {
+	if n, err := e.Compact(t.Context(), deleted, 10, nil); n == 0 || err != nil {
 		t.Fatalf("removed %d rows, %v", n, err)
 	}
 	if more, err := e.Shrink(t.Context()); more || err != nil {

@@ -65,7 +65,7 @@ func TestSpace(t *testing.T) {
 	value := bytes.Repeat([]byte("x"), 100_000)
 	made := commit(t, e, []dialect.Write{create("a", value), create("b", value)})
 	last := commit(t, e, []dialect.Write{{Operation: dialect.Delete, Resource: "pods", Key: "a", Replaces: made.Revision(0), Labels: "{}", Fields: "{}"}}).Last
-	if _, err := e.Compact(t.Context(), last, 10); err != nil {
+	if _, err := e.Compact(t.Context(), last, 10, nil); err != nil {
 		t.Fatal(err)
 	}
 	space, err := e.Space(t.Context())
@@ -193,7 +193,7 @@ func TestBatchesOfLargeRows(t *testing.T) {
 	batches, removed := 0, 0
 	for n := 1; n > 0; removed += n {
 		var err error
-		if n, err = e.Compact(t.Context(), last, 500); err != nil {
+		if n, err = e.Compact(t.Context(), last, 500, nil); err != nil {
 			t.Fatal(err)
 		}
 		batches++

@@ -30,7 +30,7 @@ func TestAtWhileCompacted(t *testing.T) {
 	reads := 0
 	log.BeforeQuery = func(ctx context.Context, _ string) (err error) {
 		if reads++; reads == 2 {
-			_, err = log.Compact(ctx, updated.Last, 10)
+			_, err = log.Compact(ctx, updated.Last, 10, nil)
 		}
 		return err
 	}

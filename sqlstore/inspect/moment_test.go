@@ -87,7 +87,7 @@ func TestRevisionAtOfRemovedRow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := e.Compact(t.Context(), deleted.Last, 10); err != nil {
+			if _, err := e.Compact(t.Context(), deleted.Last, 10, nil); err != nil {
 				t.Fatal(err)
 			}
 			if m, err := inspect.RevisionAt(t.Context(), e, ago); err != nil || m.Revision != deleted.Last || m.Doubt() != "" {

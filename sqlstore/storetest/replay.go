@@ -161,7 +161,7 @@ func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 	if changes, rows := count(none), engine.rows.Load(); changes != 0 || rows != 10 {
 		t.Errorf("the database sent %d rows for a replay of %d changes, none of which is relevant", rows-10, changes)
 	}
-	if _, err := engine.Compact(t.Context(), at, 1000); err != nil {
+	if _, err := engine.Compact(t.Context(), at, 1000, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, choice := range []choice{on, none} {
@@ -238,7 +238,7 @@ func testCatchUpBehindCompaction(t *testing.T, open Opener) {
 
 	engine.Lock()
 	last := commitUnseen(t, engine, h, r, 20)
-	if _, err := engine.Compact(t.Context(), last.Revision, 100); err != nil {
+	if _, err := engine.Compact(t.Context(), last.Revision, 100, nil); err != nil {
 		t.Fatal(err)
 	}
 	engine.Unlock()

@@ -110,12 +110,12 @@ func (e *hindered) Space(ctx context.Context) (dialect.Space, error) {
 }
 
 // Compact implements dialect.Engine.
-func (e *hindered) Compact(ctx context.Context, upTo int64, limit int) (int, error) {
+func (e *hindered) Compact(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (int, error) {
 	if e.by.Load() != nil {
 		e.failures.Add(1)
 		return 0, dialect.ErrUnavailable
 	}
-	return e.Engine.Compact(ctx, upTo, limit)
+	return e.Engine.Compact(ctx, upTo, limit, pack)
 }
 
 // testHeldBack checks that the log warns once of what holds it back, and reports for how long it is behind.
@@ -157,7 +157,7 @@ func testCompactedElsewhere(t *testing.T, open Opener) {
 		Archived: func() (int64, error) {
 			var err error
 			if passed = append(passed, newest.Load()); len(passed) > later { // as if the other process did it
-				_, err = engine.Compact(t.Context(), passed[len(passed)-1-later], 1000)
+				_, err = engine.Compact(t.Context(), passed[len(passed)-1-later], 1000, nil)
 			}
 			return 0, errors.Join(sqlstore.ErrArchivedElsewhere, err)
 		},

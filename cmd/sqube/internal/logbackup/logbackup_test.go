@@ -238,7 +238,7 @@ func TestCompactedRows(t *testing.T) {
 	for range 20 {
 		d.write(t)
 	}
-	if _, err := d.Compact(t.Context(), d.newest-1, 1000); err != nil {
+	if _, err := d.Compact(t.Context(), d.newest-1, 1000, nil); err != nil {
 		t.Fatal(err)
 	}
 	begins := d.follow(t, place, Options{}).Shipped()
@@ -296,7 +296,7 @@ func TestCompactedBetweenQueries(t *testing.T) {
 	f.open = func(ctx context.Context) (dialect.Reader, error) {
 		reader, err := sqlite.OpenReader(ctx, d.path)
 		return &querying{reader, func() {
-			if _, err := d.Compact(ctx, d.newest, 1000); err != nil {
+			if _, err := d.Compact(ctx, d.newest, 1000, nil); err != nil {
 				t.Error(err)
 			}
 		}}, err

@@ -37,7 +37,7 @@ func TestHistory(t *testing.T) {
 			if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
 				t.Fatal(err)
 			}
-			if _, err := d.Compact(t.Context(), f.seen-int64(d.random.IntN(3)), 1000); err != nil {
+			if _, err := d.Compact(t.Context(), f.seen-int64(d.random.IntN(3)), 1000, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,0 +1,195 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// compactRows removes a batch. The batch is an array, so that rows are found by the primary key whatever plan is chosen. It skips
+// rows that another process is removing. The inner query has only the lower bound: without statistics, Postgres would assume that
+// a range with two bounds is small, and sort it.
+const compactRows = `
+WITH removed AS (
+  DELETE FROM log WHERE id = ANY (ARRAY(
+    SELECT id FROM (SELECT id, replaced_by FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1
+                    ORDER BY replaced_by LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest WHERE replaced_by <= $2))
+  RETURNING replaced_by)
+SELECT count(*), coalesce(max(replaced_by), 0) FROM removed`
+
+// compacting is the progress of Compact: rows up to upTo have to be removed, and those up to done have been. Starting at done
+// saves it from scanning removed rows, which may not be vacuumed for a long time.
+type compacting struct{ upTo, done int64 }
+
+// Compact implements dialect.Engine. The counter is updated separately, and only if it has to change: its row lock would delay
+// every commit.
+func (e *Engine) Compact(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (n int, err error) {
+	declare := `UPDATE counter SET compacted = $1 WHERE compacted < $1`
+	if pack != nil {
+		declare = packUpTo
+	}
+	if _, err := e.writer.Exec(ctx, declare, upTo); err != nil {
+		return 0, failure(ctx, "compact", err)
+	}
+	if e.compacting.upTo != upTo {
+		e.compacting = compacting{upTo: upTo}
+	}
+	var last int64
+	if pack == nil {
+		n, last, err = e.remove(ctx, upTo, limit)
+	} else {
+		n, last, err = e.move(ctx, upTo, limit, pack)
+	}
+	if err != nil {
+		return 0, failure(ctx, "compact", err)
+	}
+	// Several rows may have the same replaced_by, and some of them may remain.
+	e.compacting.done = max(0, last-1)
+	return n, nil
+}
+
+// remove removes a batch of rows, and returns the last of the revisions that replaced them.
+func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, last int64, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT " + e.capabilities.replan)
+	batch.Queue(compactRows, e.compacting.done, upTo, limit).QueryRow(func(row pgx.Row) error { return row.Scan(&n, &last) })
+	return n, last, e.writer.SendBatch(ctx, batch).Close()
+}
+
+// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets. About its inner query, see compactRows.
+// The rows stay locked, so that all of them are removed: Shrink may be moving some, which are left for a later batch.
+const leavingRows = `
+SELECT (SELECT p.written_at FROM log p WHERE p.id = leaving.replaced_by), ` + dialect.Columns + `
+FROM (SELECT *, sum(coalesce(octet_length(value), 0)) OVER (ORDER BY replaced_by, id ROWS UNBOUNDED PRECEDING) - coalesce(octet_length(value), 0) AS before
+      FROM (SELECT * FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1 ORDER BY replaced_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest
+      WHERE replaced_by <= $2) AS leaving
+WHERE before < $4 ORDER BY replaced_by, id`
+
+// batchBytes limits the values of a batch that is moved, which is in memory.
+const batchBytes = 1 << 20
+
+var (
+	packUpTo = dialect.PackUpTo(placeholder)
+	putBlock = dialect.PutBlock(placeholder)
+)
+
+// placeholder is Placeholder.
+func placeholder(n int) string { return (*Engine)(nil).Placeholder(n) }
+
+// pastLock is the advisory lock of a transaction that changes the table past. Others wait: they would not see its blocks.
+const pastLock int64 = 0x70617374 // "past"
+
+// change runs do in a transaction that alone changes the table past.
+func (e *Engine) change(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, e.writer, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", pastLock); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// move moves a batch of rows, and returns the last of the revisions that replaced them.
+func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (n int, lastBy int64, err error) {
+	err = e.change(ctx, func(tx pgx.Tx) error {
+		rows, err := leaving(ctx, tx, e.compacting.done, upTo, limit)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		last, err := lastBlocks(ctx, tx, rows)
+		if err != nil {
+			return err
+		}
+		blocks, err := pack(rows, last)
+		if err != nil {
+			return err
+		}
+		n, lastBy = len(rows), rows[len(rows)-1].ReplacedBy
+		ids := make([]int64, n)
+		for i, r := range rows {
+			ids[i] = r.ID
+		}
+		batch := &pgx.Batch{}
+		batch.Queue("DELETE FROM log WHERE id = ANY ($1::bigint[])", ids)
+		for _, b := range blocks {
+			batch.Queue(putBlock, b.Values()...)
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	return n, lastBy, err
+}
+
+func leaving(ctx context.Context, tx pgx.Tx, done, upTo int64, limit int) (rows []*dialect.Replaced, err error) {
+	found, err := tx.Query(ctx, leavingRows, done, upTo, limit, batchBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	for found.Next() {
+		r := &dialect.Replaced{}
+		var at *int64
+		if err := r.Scan(found, &at); err != nil {
+			return nil, err
+		}
+		if r.ReplacedAt = r.WrittenAt; at != nil {
+			r.ReplacedAt = *at
+		}
+		rows = append(rows, r)
+	}
+	return rows, found.Err()
+}
+
+// lastBlocks returns the newest blocks of the objects of rows.
+func lastBlocks(ctx context.Context, tx pgx.Tx, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
+	var objects [3][]string
+	seen := map[[3]string]bool{}
+	for _, r := range rows {
+		object := [3]string{r.Group, r.Resource, r.Key}
+		if seen[object] {
+			continue
+		}
+		seen[object] = true
+		for i, text := range object {
+			objects[i] = append(objects[i], text)
+		}
+	}
+	found, err := tx.Query(ctx, `
+SELECT b.* FROM unnest($1::text[], $2::text[], $3::text[]) AS o(api_group, resource, key), LATERAL (
+  SELECT `+dialect.BlockColumns+` FROM past
+  WHERE past.api_group = o.api_group AND past.resource = o.resource AND past.key = o.key ORDER BY until DESC LIMIT 1) AS b`,
+		objects[0], objects[1], objects[2])
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	for found.Next() {
+		b := &dialect.Block{}
+		if err := b.Scan(found); err != nil {
+			return nil, err
+		}
+		last = append(last, b)
+	}
+	return last, found.Err()
+}
+
+// Forget implements dialect.Engine.
+func (e *Engine) Forget(ctx context.Context, upTo int64, limit int) (n int, err error) {
+	err = e.change(ctx, func(tx pgx.Tx) error {
+		var until, untilAt *int64
+		err := tx.QueryRow(ctx, `
+WITH removed AS (
+  DELETE FROM past WHERE first_id = ANY (ARRAY(SELECT first_id FROM past WHERE until <= $1 ORDER BY until LIMIT $2)) RETURNING until, until_at)
+SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, &until, &untilAt)
+		if err != nil || n == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE counter SET history_from = $1, history_at = $2 WHERE history_from < $1", *until, *untilAt)
+		return err
+	})
+	if err != nil {
+		return 0, failure(ctx, "forget", err)
+	}
+	return n, nil
+}

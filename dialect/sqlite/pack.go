@@ -1,0 +1,139 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// placeholder returns the n-th parameter of a statement that may have it several times.
+func placeholder(n int) string { return "?" + strconv.Itoa(n) }
+
+// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets.
+const leavingRows = "SELECT (SELECT p.written_at FROM log p WHERE p.id = log.replaced_by), " + dialect.Columns +
+	" FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by, id LIMIT ?"
+
+var (
+	packUpTo = dialect.PackUpTo(placeholder)
+	putBlock = dialect.PutBlock(placeholder)
+)
+
+var errEnough = errors.New("the batch is full")
+
+// move moves a batch of rows. They and their objects' blocks are read and packed before the transaction: nothing else changes them.
+func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (n int, err error) {
+	rows, err := e.leaving(ctx, upTo, limit)
+	if err != nil {
+		return 0, err
+	}
+	last, err := e.lastBlocks(ctx, rows)
+	if err != nil {
+		return 0, err
+	}
+	blocks, err := pack(rows, last)
+	if err != nil {
+		return 0, err
+	}
+	return len(rows), e.transact(ctx, "compact", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, packUpTo, upTo); err != nil {
+			return err
+		}
+		remove := tx.StmtContext(ctx, e.write.remove)
+		for _, r := range rows {
+			if _, err := remove.ExecContext(ctx, r.ID); err != nil {
+				return err
+			}
+		}
+		put := tx.StmtContext(ctx, e.write.putBlock)
+		for _, b := range blocks {
+			if _, err := put.ExecContext(ctx, b.Values()...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *Engine) leaving(ctx context.Context, upTo int64, limit int) (rows []*dialect.Replaced, err error) {
+	bytes := 0
+	err = e.Query(ctx, leavingRows, []any{upTo, limit}, func(row dialect.Row) error {
+		r := &dialect.Replaced{}
+		var at *int64
+		if err := r.Scan(row, &at); err != nil {
+			return err
+		}
+		if r.ReplacedAt = r.WrittenAt; at != nil {
+			r.ReplacedAt = *at
+		}
+		rows = append(rows, r)
+		if bytes += len(r.Value); bytes >= batchBytes {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return rows, err
+}
+
+// lastBlocks returns the newest blocks of the objects of rows.
+func (e *Engine) lastBlocks(ctx context.Context, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
+	const statement = "SELECT " + dialect.BlockColumns + " FROM past WHERE api_group = ? AND resource = ? AND key = ? ORDER BY until DESC LIMIT 1"
+	seen := map[[3]string]bool{}
+	for _, r := range rows {
+		if object := [3]string{r.Group, r.Resource, r.Key}; !seen[object] {
+			seen[object] = true
+			err = e.Query(ctx, statement, []any{r.Group, r.Resource, r.Key}, func(row dialect.Row) error {
+				b := &dialect.Block{}
+				last = append(last, b)
+				return b.Scan(row)
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return last, nil
+}
+
+// Forget implements dialect.Engine.
+func (e *Engine) Forget(ctx context.Context, upTo int64, limit int) (n int, err error) {
+	err = e.reclaim(ctx, "forget", func() error {
+		return e.transact(ctx, "forget", func(tx *sql.Tx) error {
+			n, err = forget(ctx, tx, upTo, limit)
+			return err
+		})
+	})
+	return n, err
+}
+
+func forget(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (n int, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT first_id, until, until_at, bytes FROM past WHERE until <= ? ORDER BY until LIMIT ?", upTo, limit)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var ids []int64
+	var until, untilAt int64
+	for size := int64(0); size < batchBytes && rows.Next(); {
+		var id, bytes int64
+		if err := rows.Scan(&id, &until, &untilAt, &bytes); err != nil {
+			return 0, err
+		}
+		ids, size = append(ids, id), size+bytes
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	for _, id := range ids {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM past WHERE first_id = ?", id); err != nil {
+			return 0, err
+		}
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE counter SET history_from = ?1, history_at = ?2 WHERE history_from < ?1", until, untilAt)
+	return len(ids), err
+}

@@ -1,0 +1,74 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// From is the SQL expression, of the table counter, of the revision from which on all versions are kept.
+const From = "CASE WHEN packed < compacted THEN compacted ELSE history_from END"
+
+// At returns the version of a block that was current at a revision, nil if there was none.
+func At(b *dialect.Block, revision int64) (*dialect.LogRow, error) {
+	found, err := rows(b)
+	if err != nil {
+		return nil, err
+	}
+	n := len(found)
+	for n > 0 && found[n-1].ID > revision {
+		n--
+	}
+	if n == 0 || found[n-1].Operation == dialect.Delete {
+		return nil, nil
+	}
+	return found[n-1], fill(b, found[n-1:n], n-1)
+}
+
+// Versions returns the versions of a block, the oldest first.
+func Versions(b *dialect.Block) ([]*dialect.LogRow, error) {
+	found, err := rows(b)
+	if err == nil {
+		err = fill(b, found, 0)
+	}
+	return found, err
+}
+
+// fill reads what is in the data of a block into some of its rows, of which the first is number from.
+func fill(b *dialect.Block, some []*dialect.LogRow, from int) error {
+	data, err := decompress(b.Data)
+	read := 0
+	if err == nil {
+		err = texts(data, func(i int, text []byte) (bool, error) {
+			if i < from {
+				return true, nil
+			}
+			read++
+			return read < len(some), setText(some[read-1], text)
+		})
+	}
+	if err == nil && read < len(some) {
+		err = errBlock
+	}
+	if err != nil {
+		return fmt.Errorf("the block of %s %s from revision %d: %w: %w", b.Resource, b.Key, b.First, dialect.ErrCorrupt, err)
+	}
+	return nil
+}
+
+// Blocks calls yield with the blocks that a condition with arguments selects, in an order. Parameters in the condition are written as ?.
+func Blocks(ctx context.Context, r dialect.Reader, condition, order string, args []any, yield func(*dialect.Block) error) error {
+	for n := range args {
+		condition = strings.Replace(condition, "?", r.Placeholder(n+1), 1)
+	}
+	statement := "SELECT " + dialect.BlockColumns + " FROM past WHERE " + condition + " ORDER BY " + order
+	return r.Query(ctx, statement, args, func(row dialect.Row) error {
+		b := &dialect.Block{}
+		if err := b.Scan(row); err != nil {
+			return err
+		}
+		return yield(b)
+	})
+}

@@ -1,0 +1,145 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// keeping are the options of a store that keeps history and removes nothing by itself.
+var keeping = sqlstore.Options{History: time.Hour, CompactInterval: time.Hour}
+
+// testPast moves versions into history while they are read, and then reads the state at each revision again.
+func testPast(t *testing.T, open Opener) {
+	s := Open(t, open, keeping)
+	h := &History{}
+	Load{Writers: 8, Writes: 40, Keys: 30}.Run(t, s, h)
+	first := revision(t, s).Revision
+	var work sync.WaitGroup
+	work.Go(func() { Load{Writers: 4, Writes: 60, Keys: 30}.Run(t, s, h) })
+	for at := first; at > 1; at = max(1, at-29) {
+		work.Go(func() {
+			for range 3 {
+				got, err := pastPages(t, s, sqlstore.Query{Revision: at, Limit: 7})
+				if err != nil {
+					t.Errorf("the state at %d: %v", at, err)
+				}
+				Equal(t, fmt.Sprintf("the state at %d", at), got, h.State(at))
+			}
+		})
+	}
+	for at := int64(20); at < first; at += 23 {
+		compact(t, s, at)
+	}
+	work.Wait()
+	compact(t, s, revision(t, s).Revision)
+	checkPast(t, s, h, 1)
+}
+
+func compact(t *testing.T, s *sqlstore.Store, upTo int64) {
+	t.Helper()
+	if err := s.Compact(t.Context(), upTo); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkPast reads the states at all revisions after from, as one object and as pages.
+func checkPast(t *testing.T, s *sqlstore.Store, h *History, from int64) {
+	t.Helper()
+	for _, at := range h.Revisions(from, revision(t, s).Revision) {
+		state := h.State(at)
+		got, err := pastPages(t, s, sqlstore.Query{Revision: at})
+		if err != nil {
+			t.Fatalf("the state at %d: %v", at, err)
+		}
+		Equal(t, fmt.Sprintf("the state at %d", at), got, state)
+		prefix := under("ns1/", state)
+		n, err := s.Count(t.Context(), sqlstore.Query{Resource: things, Prefix: "ns1/", Revision: at})
+		if err != nil || n != int64(len(prefix)) {
+			t.Errorf("the state at %d has %d objects in ns1, %v; want %d", at, n, err, len(prefix))
+		}
+		key := h.rows[at].Key
+		got, err = pastPages(t, s, sqlstore.Query{Revision: at, Exactly: &key})
+		if want := under(key+"@", state); err != nil || len(got) != len(want) || len(want) == 1 && got[0] != want[0] {
+			t.Errorf("%s at %d is %q, %v; want %q", key, at, got, err, want)
+		}
+	}
+}
+
+// pastPages reads all pages of q.
+func pastPages(t *testing.T, s *sqlstore.Store, q sqlstore.Query) (state []string, err error) {
+	q.Resource = things
+	for {
+		page, err := s.Page(t.Context(), q)
+		if err != nil {
+			return state, err
+		}
+		for _, r := range page.Records {
+			state = append(state, show(r.Key, r.Revision, r.Value))
+			q.After = r.Key
+		}
+		if !page.More {
+			return state, nil
+		}
+	}
+}
+
+// testPastOfOthers has another process, which keeps no history, remove versions. What is kept begins after those.
+func testPastOfOthers(t *testing.T, open Opener) {
+	connect := open(t)
+	engine := OpenEngine(t, connect)
+	s := Start(t, engine, keeping)
+	h := &History{}
+	Load{Writers: 2, Writes: 40, Keys: 8}.Run(t, s, h)
+	compact(t, s, 30)
+	checkPast(t, s, h, 1)
+	for n := 1; n > 0; {
+		var err error
+		if n, err = engine.Compact(t.Context(), 50, 1000, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pastPages(t, s, sqlstore.Query{Revision: 20}); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("the state at 20 after a removal up to 50: %v", err)
+	}
+	Load{Writers: 2, Writes: 40, Keys: 8}.Run(t, s, h)
+	compact(t, s, revision(t, s).Revision)
+	for _, at := range []int64{20, 49} {
+		if _, err := pastPages(t, s, sqlstore.Query{Revision: at}); !errors.Is(err, sqlstore.ErrCompacted) {
+			t.Errorf("the state at %d after a removal up to 50: %v", at, err)
+		}
+	}
+	checkPast(t, s, h, 50)
+}
+
+// testForget removes the oldest history because of its size, and then because of its age.
+func testForget(t *testing.T, open Opener) {
+	var mu sync.Mutex
+	now := time.Now()
+	s := Open(t, open, sqlstore.Options{History: time.Hour, HistoryBytes: 8 << 10, Retention: 30 * time.Millisecond, CompactInterval: 10 * time.Millisecond,
+		Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
+	h := &History{}
+	Load{Writers: 4, Writes: 200, Keys: 20}.Run(t, s, h)
+	var stats sqlstore.HistoryStats
+	Eventually(t, "the history is as small as it must be", func() bool {
+		stats = s.Stats().History
+		return stats.From > 1 && stats.Bytes <= 8<<10 && stats.Blocks > 0
+	})
+	mu.Lock()
+	now = now.Add(2 * time.Hour)
+	mu.Unlock()
+	previous := must(t, s, put("old", "{}", nil))
+	must(t, s, put("old", "{}", previous))
+	Eventually(t, "what is older is gone", func() bool {
+		later := s.Stats().History
+		return later.From > stats.From && later.Blocks <= 2
+	})
+	from := s.Stats().History.From
+	if _, err := pastPages(t, s, sqlstore.Query{Revision: from - 1}); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("the state before revision %d: %v", from, err)
+	}
+}
