@@ -26,10 +26,22 @@ func (r settled) Query(ctx context.Context, statement string, args []any, row fu
 	return r.store.run(ctx, b, row)
 }
 
-// RevisionAt returns the newest revision that was written at a moment or before, 0 if none is kept.
+// RevisionAt returns the newest revision that was written at a moment or before, 0 if history does not go back so far.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
+	reader := settled{s.engine, s}
+	before, _, err := history.Around(ctx, reader, t.UnixMilli())
+	if err != nil {
+		return 0, err
+	}
 	b := s.statement()
-	b.add("SELECT coalesce(max(id), 0) FROM log WHERE written_at <= " + b.arg(t.UnixMilli()))
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
+	b.add("SELECT coalesce(max(id), 0), (SELECT " + history.From + " FROM counter) FROM log WHERE written_at <= " + b.arg(t.UnixMilli()))
+	err = s.run(ctx, b, func(row dialect.Row) error {
+		var from int64
+		err := row.Scan(&revision, &from)
+		if revision = max(revision, before.Revision); revision < from {
+			revision = 0
+		}
+		return err
+	})
 	return revision, err
 }

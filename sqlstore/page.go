@@ -32,7 +32,7 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 	}
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
 	page, err := s.pageKept(ctx, q)
-	if q.expired(err) {
+	if s.past(q, err) {
 		return s.pageOfPast(ctx, q)
 	}
 	return page, err

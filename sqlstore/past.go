@@ -105,5 +105,7 @@ func (s *Store) countPast(ctx context.Context, q Query) (n int64, err error) {
 	return n, err
 }
 
-// expired reports whether err is of a revision that only history may have.
-func (q Query) expired(err error) bool { return q.Revision != 0 && errors.Is(err, ErrCompacted) }
+// past reports whether err is of a revision that only history may have.
+func (s *Store) past(q Query, err error) bool {
+	return s.opts.History > 0 && q.Revision != 0 && errors.Is(err, ErrCompacted)
+}

@@ -139,7 +139,7 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 
 // Count returns the number of records of q, up to its Limit. It returns ErrFuture or ErrCompacted if q.Revision can't be read.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
-	if n, err = s.countKept(ctx, q); q.expired(err) {
+	if n, err = s.countKept(ctx, q); s.past(q, err) {
 		return s.countPast(ctx, q)
 	}
 	return n, err

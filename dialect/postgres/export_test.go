@@ -5,6 +5,7 @@ const (
 	CloseRows   = closeRows
 	InsertRows  = insertRows
 	CompactRows = compactRows
+	LeavingRows = leavingRows
 )
 
 // ShrinkLock is the advisory lock of the process that shrinks.

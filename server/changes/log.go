@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,6 +66,11 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		}
 		allowed, err := r.mayGet(ctx, schema.GroupResource{Group: c.Group, Resource: c.Resource}, c.Namespace, c.Name)
 		if err != nil || !allowed {
+			return err
+		}
+		if err := c.Load(ctx); errors.Is(err, history.ErrForgotten) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		e := l.entry(ctx, c)

@@ -1,9 +1,11 @@
-// Package history reads the changes of a log.
 package history
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqube/sqube/dialect"
@@ -22,32 +24,47 @@ type Query struct {
 	NewestFirst   bool
 }
 
-// Change is one write: the row it made, and what was there before.
+// Change is one write: the row it made, and what was there before. Before Load, a change that is no longer in the log lacks the parts that
+// its block has compressed.
 type Change struct {
 	dialect.LogRow        // Value is nil for a deletion
 	Previous       []byte // the stored value before; nil if there was none or it is no longer kept
+
+	from  *reader
+	block int64 // the first revision of its block, 0 if it is in the log
+	nth   int   // its place in the block
 }
 
-// One read of the log has at most pageRows rows of at most maxSpan revisions, so that it is short whatever else the log has.
+// One read has at most pageRows rows of the log, and covers at most maxSpan revisions, so that it is short, and takes little memory,
+// whatever else there is.
 const (
 	pageRows = 200
-	maxSpan  = 5000
+	maxSpan  = 20_000
 )
 
-// Changes calls yield with the changes of q in order of their revisions. It returns database errors, and an error from yield, which
-// ends it.
+// Changes calls yield with the changes of q in order of their revisions, those in the log and those that have left it. It returns database
+// errors, and an error from yield, which ends it.
 func Changes(ctx context.Context, r dialect.Reader, q Query, yield func(*Change) error) error {
-	first, last, err := bounds(ctx, r, q)
-	if err != nil {
-		return err
+	w := &reader{Reader: r, query: q}
+	var err error
+	at := q.After + 1
+	if q.NewestFirst {
+		at = q.Before - 1
 	}
-	for first <= last {
-		from, to := first, min(last, first+maxSpan-1)
+	if q.After == 0 && !q.NewestFirst || q.Before == 0 && q.NewestFirst {
+		at, err = w.next(ctx, 0)
+	}
+	for err == nil && at != 0 {
+		from, to := at, at+maxSpan-1
 		if q.NewestFirst {
-			from, to = max(first, last-maxSpan+1), last
+			from, to = max(1, at-maxSpan+1), at
 		}
-		page, err := read(ctx, r, q, from, to)
-		if err != nil {
+		if q.Before != 0 {
+			to = min(to, q.Before-1)
+		}
+		var page []*Change
+		var last int64
+		if page, last, err = w.read(ctx, max(from, q.After+1), to); err != nil {
 			return err
 		}
 		for _, c := range page {
@@ -55,57 +72,222 @@ func Changes(ctx context.Context, r dialect.Reader, q Query, yield func(*Change)
 				return err
 			}
 		}
-		end := len(page) == pageRows
-		switch {
-		case q.NewestFirst && end:
-			last = page[len(page)-1].ID - 1
-		case q.NewestFirst:
-			last = from - 1
-		case end:
-			first = page[len(page)-1].ID + 1
-		default:
-			first = to + 1
+		at, err = w.next(ctx, last)
+	}
+	return err
+}
+
+// reader reads changes in spans of revisions.
+type reader struct {
+	dialect.Reader
+	query  Query
+	beyond int64 // of the blocks of the last span, the nearest revision beyond it; 0 for none
+	cache  cache
+}
+
+// next returns where to go on after a revision, or before it, 0 for none; 0 if there is nothing more.
+func (w *reader) next(ctx context.Context, last int64) (at int64, err error) {
+	q := &w.query
+	statement := "SELECT (SELECT min(id) FROM log WHERE id > %[1]s), (SELECT min(first_id) FROM past WHERE first_id > %[2]s)"
+	if q.NewestFirst {
+		statement = "SELECT (SELECT max(id) FROM log WHERE id < %[1]s), (SELECT max(until) FROM past WHERE until < %[2]s)"
+		if last == 0 {
+			last = 1<<63 - 1
 		}
 	}
-	return nil
-}
-
-// bounds returns the first and the last revision of the log that q may select.
-func bounds(ctx context.Context, r dialect.Reader, q Query) (first, last int64, err error) {
-	err = r.Query(ctx, "SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM log", nil, func(row dialect.Row) error { return row.Scan(&first, &last) })
-	first = max(first, q.After+1)
-	if q.Before != 0 {
-		last = min(last, q.Before-1)
+	nearest := []int64{w.beyond}
+	err = w.Query(ctx, fmt.Sprintf(statement, w.Placeholder(1), w.Placeholder(2)), []any{last, last}, func(row dialect.Row) error {
+		var inLog, inPast *int64
+		err := row.Scan(&inLog, &inPast)
+		for _, found := range []*int64{inLog, inPast} {
+			if found != nil {
+				nearest = append(nearest, *found)
+			}
+		}
+		return err
+	})
+	for _, candidate := range nearest {
+		if candidate != 0 && (at == 0 || (candidate > at) == q.NewestFirst) {
+			at = candidate
+		}
 	}
-	return first, last, err
+	if at != 0 && (q.Before != 0 && !q.NewestFirst && at >= q.Before || q.NewestFirst && at <= q.After) {
+		return 0, err
+	}
+	return at, err
 }
 
-func read(ctx context.Context, r dialect.Reader, q Query, from, to int64) (page []*Change, err error) {
-	var args []any
-	arg := func(value any) string {
+// read returns the changes between two revisions, or the first of them, and the last revision that it covers. It reads the log first: what
+// leaves it meanwhile is then found twice, not missed.
+func (w *reader) read(ctx context.Context, from, to int64) (page []*Change, last int64, err error) {
+	if page, err = w.readLog(ctx, from, to); err != nil {
+		return nil, 0, err
+	}
+	if len(page) == pageRows && w.query.NewestFirst {
+		from = page[len(page)-1].ID
+	} else if len(page) == pageRows {
+		to = page[len(page)-1].ID
+	}
+	if page, err = w.addPast(ctx, page, from, to); err != nil {
+		return nil, 0, err
+	}
+	slices.SortStableFunc(page, func(a, b *Change) int {
+		if w.query.NewestFirst {
+			a, b = b, a
+		}
+		return cmp.Compare(a.ID, b.ID)
+	})
+	page = slices.CompactFunc(page, func(a, b *Change) bool { return a.ID == b.ID })
+	if w.query.NewestFirst {
+		return page, from, nil
+	}
+	return page, to, nil
+}
+
+// where adds the conditions of the query, with their arguments.
+func (w *reader) where(conditions []string, args []any) (string, []any) {
+	add := func(column string, value any) {
 		args = append(args, value)
-		return r.Placeholder(len(args))
+		conditions = append(conditions, column+" = "+w.Placeholder(len(args)))
 	}
-	where := []string{"id >= " + arg(from), "id <= " + arg(to)}
-	if q.Resource != nil {
-		where = append(where, "api_group = "+arg(q.Resource.Group), "resource = "+arg(q.Resource.Name))
+	if w.query.Resource != nil {
+		add("api_group", w.query.Resource.Group)
+		add("resource", w.query.Resource.Name)
 	}
-	if q.Namespace != nil {
-		where = append(where, "namespace = "+arg(*q.Namespace))
+	if w.query.Namespace != nil {
+		add("namespace", *w.query.Namespace)
 	}
-	if q.Name != "" {
-		where = append(where, "name = "+arg(q.Name))
+	if w.query.Name != "" {
+		add("name", w.query.Name)
 	}
+	return strings.Join(conditions, " AND "), args
+}
+
+func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, err error) {
+	where, args := w.where([]string{"id >= " + w.Placeholder(1), "id <= " + w.Placeholder(2)}, []any{from, to})
 	order := ""
-	if q.NewestFirst {
+	if w.query.NewestFirst {
 		order = " DESC"
 	}
 	statement := fmt.Sprintf("SELECT (SELECT p.value FROM log p WHERE p.id = log.replaces), %s FROM log WHERE %s ORDER BY id%s LIMIT %d",
-		dialect.Columns, strings.Join(where, " AND "), order, pageRows)
-	err = r.Query(ctx, statement, args, func(row dialect.Row) error {
-		c := &Change{}
+		dialect.Columns, where, order, pageRows)
+	err = w.Query(ctx, statement, args, func(row dialect.Row) error {
+		c := &Change{from: w}
 		page = append(page, c)
 		return c.Scan(row, &c.Previous)
 	})
 	return page, err
+}
+
+// addPast adds the changes that are no longer in the log.
+func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([]*Change, error) {
+	where, args := w.where([]string{"until >= " + w.Placeholder(1), "first_id <= " + w.Placeholder(2)}, []any{from, to})
+	w.beyond = 0
+	const columns = "first_id, until, first_at, api_group, resource, key, namespace, name, writers, versions"
+	err := w.Query(ctx, "SELECT "+columns+" FROM past WHERE "+where, args, func(row dialect.Row) error {
+		var b dialect.Block
+		if err := row.Scan(&b.First, &b.Until, &b.FirstAt, &b.Group, &b.Resource, &b.Key, &b.Namespace, &b.Name, &b.Writers, &b.Versions); err != nil {
+			return err
+		}
+		found, err := rows(&b)
+		if err != nil {
+			return nil // sqube check finds it
+		}
+		for i, version := range found {
+			switch id := version.ID; {
+			case from <= id && id <= to:
+				page = append(page, &Change{LogRow: *version, from: w, block: b.First, nth: i})
+			case w.query.NewestFirst && id < from:
+				w.beyond = max(w.beyond, id)
+			case !w.query.NewestFirst && id > to && (w.beyond == 0 || id < w.beyond):
+				w.beyond = id
+			}
+		}
+		return nil
+	})
+	return page, err
+}
+
+// ErrForgotten is returned for a version that is no longer kept.
+var ErrForgotten = errors.New("the version is no longer kept")
+
+// Load reads the parts that the change lacks. It returns ErrForgotten if they are gone meanwhile, and database errors.
+func (c *Change) Load(ctx context.Context) error {
+	if c.block == 0 {
+		if c.Previous != nil || c.Replaces == 0 {
+			return nil
+		}
+		return c.loadPrevious(ctx, c.ID)
+	}
+	versions, err := c.from.versions(ctx, c.block)
+	if err != nil {
+		return err
+	}
+	if c.nth >= len(versions) {
+		return ErrForgotten
+	}
+	replacedBy := c.ReplacedBy
+	c.LogRow, c.block = *versions[c.nth], 0
+	c.ReplacedBy = replacedBy
+	switch {
+	case c.nth > 0:
+		c.Previous = versions[c.nth-1].Value
+	case c.Operation != dialect.Create:
+		return c.loadPrevious(ctx, c.ID)
+	}
+	return nil
+}
+
+// loadPrevious reads the value of the last version of the block that ends at a revision, if there is one.
+func (c *Change) loadPrevious(ctx context.Context, until int64) error {
+	return Blocks(ctx, c.from, "api_group = ? AND resource = ? AND key = ? AND until = ?", "first_id DESC LIMIT 1", []any{c.Group, c.Resource, c.Key, until}, func(b *dialect.Block) error {
+		previous, err := At(b, until)
+		if err == nil && previous != nil {
+			c.Previous = previous.Value
+		}
+		return err
+	})
+}
+
+// cache has the versions of the last blocks, up to cacheBytes of values or one block.
+type cache struct {
+	blocks []cached // the last one was used last
+	bytes  int
+}
+
+type cached struct {
+	first    int64
+	versions []*dialect.LogRow
+	bytes    int
+}
+
+const cacheBytes = 4 << 20
+
+func (w *reader) versions(ctx context.Context, first int64) ([]*dialect.LogRow, error) {
+	k := &w.cache
+	if i := slices.IndexFunc(k.blocks, func(c cached) bool { return c.first == first }); i >= 0 {
+		found := k.blocks[i]
+		k.blocks = append(slices.Delete(k.blocks, i, i+1), found)
+		return found.versions, nil
+	}
+	found := cached{first: first}
+	err := Blocks(ctx, w, "first_id = ?", "first_id", []any{first}, func(b *dialect.Block) (err error) {
+		found.versions, err = Versions(b)
+		return err
+	})
+	if err == nil && found.versions == nil {
+		err = ErrForgotten
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range found.versions {
+		found.bytes += len(v.Value) + len(v.Labels) + len(v.Fields)
+	}
+	k.blocks, k.bytes = append(k.blocks, found), k.bytes+found.bytes
+	for k.bytes > cacheBytes && len(k.blocks) > 1 {
+		k.bytes -= k.blocks[0].bytes
+		k.blocks = k.blocks[1:]
+	}
+	return found.versions, nil
 }

@@ -72,3 +72,43 @@ func Blocks(ctx context.Context, r dialect.Reader, condition, order string, args
 		return yield(b)
 	})
 }
+
+// Written is a revision and when it was written, in Unix milliseconds.
+type Written struct{ Revision, At int64 }
+
+// Around returns, of the versions that have left the log, the newest one written at a moment or before, and the oldest one written after
+// it. They are zero if there is none.
+func Around(ctx context.Context, r dialect.Reader, moment int64) (before, after Written, err error) {
+	note := func(id, at int64) {
+		switch {
+		case at <= moment && id > before.Revision:
+			before = Written{id, at}
+		case at > moment && (after.Revision == 0 || id < after.Revision):
+			after = Written{id, at}
+		}
+	}
+	p := r.Placeholder
+	err = r.Query(ctx, `SELECT until, until_at FROM past WHERE until = (SELECT max(until) FROM past WHERE until_at <= `+p(1)+`)
+UNION ALL SELECT first_id, first_at FROM past WHERE first_id = (SELECT min(first_id) FROM past WHERE first_at > `+p(2)+`)`, []any{moment, moment}, func(row dialect.Row) error {
+		var id, at int64
+		err := row.Scan(&id, &at)
+		note(id, at)
+		return err
+	})
+	if err != nil {
+		return before, after, err
+	}
+	const statement = "SELECT first_id, first_at, writers, versions FROM past WHERE first_at <= %s AND until_at > %s"
+	err = r.Query(ctx, fmt.Sprintf(statement, p(1), p(2)), []any{moment, moment}, func(row dialect.Row) error {
+		var b dialect.Block
+		if err := row.Scan(&b.First, &b.FirstAt, &b.Writers, &b.Versions); err != nil {
+			return err
+		}
+		found, err := rows(&b)
+		for _, version := range found {
+			note(version.ID, version.WrittenAt)
+		}
+		return err
+	})
+	return before, after, err
+}

@@ -3,11 +3,13 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // keeping are the options of a store that keeps history and removes nothing by itself.
@@ -36,8 +38,51 @@ func testPast(t *testing.T, open Opener) {
 		compact(t, s, at)
 	}
 	work.Wait()
+	checkChanges(t, s, h, history.Query{})
 	compact(t, s, revision(t, s).Revision)
 	checkPast(t, s, h, 1)
+	for _, q := range []history.Query{
+		{}, {After: first / 2}, {Before: first}, {After: 10, Before: 11}, {Name: "ns1/003"}, {Name: "ns1/003", Resource: &history.Resource{Group: things.Group, Name: things.Name}},
+		{Resource: &history.Resource{Name: "others"}}, {Before: 1}, {After: 1 << 40},
+	} {
+		checkChanges(t, s, h, q)
+	}
+}
+
+// checkChanges reads changes in both orders.
+func checkChanges(t *testing.T, s *sqlstore.Store, h *History, q history.Query) {
+	t.Helper()
+	var want []string
+	for _, id := range h.Revisions(q.After, revision(t, s).Revision) {
+		w := h.rows[id]
+		if q.Before != 0 && id >= q.Before || q.Name != "" && q.Name != w.Name || q.Resource != nil && q.Resource.Name != things.Name {
+			continue
+		}
+		text := fmt.Sprintf("%s %s", w.Operation, show(w.Key, id, w.Value))
+		if w.Previous != nil {
+			text += fmt.Sprintf(" over %s", w.Previous.Value)
+		}
+		want = append(want, text)
+	}
+	for _, q.NewestFirst = range []bool{false, true} {
+		var got []string
+		err := s.Changes(t.Context(), q, func(c *history.Change) error {
+			if err := c.Load(t.Context()); err != nil {
+				return err
+			}
+			text := fmt.Sprintf("%s %s", c.Operation, show(c.Key, c.ID, c.Value))
+			if c.Previous != nil {
+				text += fmt.Sprintf(" over %s", c.Previous)
+			}
+			got = append(got, text)
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%+v: %v", q, err)
+		}
+		Equal(t, fmt.Sprintf("the changes of %+v", q), got, want)
+		slices.Reverse(want)
+	}
 }
 
 func compact(t *testing.T, s *sqlstore.Store, upTo int64) {
