@@ -199,8 +199,8 @@ func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment tim
 		r.found(cmd, moment, m)
 		revision = m.Revision
 	case r.revision != 0:
-		if revision = r.revision; revision < kept.Compacted || revision > kept.Revision {
-			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", kept.Compacted, kept.Revision)
+		if revision = r.revision; revision < kept.From || revision > kept.Revision {
+			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", kept.From, kept.Revision)
 		}
 	}
 	return revision, kept, err
@@ -221,7 +221,7 @@ func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
 		return fmt.Errorf("nothing has been written to %s yet", d)
 	}
 	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION")
-	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.Compacted, 1)), fmt.Sprint(kept.Revision))
+	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.From, 1)), fmt.Sprint(kept.Revision))
 	return table.end()
 }
 

@@ -22,7 +22,7 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 		if err := copyRows(ctx, tx, rows, &refused); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2, packed = $2, history_from = $2, history_at = $3, written_at = greatest($3, (SELECT written_at FROM log ORDER BY id DESC LIMIT 1))",
+		_, err := tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2, packed = $2, history_from = $2, history_at = 0, written_at = greatest($3, (SELECT written_at FROM log ORDER BY id DESC LIMIT 1))",
 			position.Revision, position.Compacted, time.Now().UnixMilli())
 		return err
 	})

@@ -145,7 +145,7 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		if refused != nil {
 			return refused
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?2, history_at = ?3, written_at = max(?3, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
+		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?2, history_at = 0, written_at = max(?3, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
 			counter.Revision, counter.Compacted, time.Now().UnixMilli())
 		return err
 	})

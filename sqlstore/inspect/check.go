@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Finding is something wrong in a log.
@@ -67,6 +68,12 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 		c.row(l, orphan)
 		return nil
 	})
+	if err == nil {
+		err = history.Blocks(ctx, r, "first_id > 0", "first_id", nil, func(b *dialect.Block) error {
+			c.block(b)
+			return nil
+		})
+	}
 	if c.newest > c.counter {
 		found(Finding{
 			What:   fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
@@ -117,6 +124,18 @@ func (c *checker) row(l *dialect.LogRow, orphan bool) {
 	}
 	if err := c.value(l); err != nil {
 		wrong("%v", err)
+	}
+}
+
+// block checks that versions which have left the log can be read.
+func (c *checker) block(b *dialect.Block) {
+	versions, err := history.Versions(b)
+	name := &dialect.LogRow{Write: dialect.Write{Group: b.Group, Resource: b.Resource, Namespace: b.Namespace, Name: b.Name}}
+	switch {
+	case err != nil:
+		c.found(Finding{Revision: b.First, Object: Name(name), What: fmt.Sprintf("its versions up to %d can't be read: %v", b.Until, err)})
+	case len(versions) == 0 || versions[0].ID != b.First || versions[len(versions)-1].ID > b.Until:
+		c.found(Finding{Revision: b.First, Object: Name(name), What: fmt.Sprintf("its versions up to %d are others than its block says", b.Until)})
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Object names an object.
@@ -29,7 +29,7 @@ type Version struct {
 
 var (
 	// ErrUnknown is returned for an object without any version in the log.
-	ErrUnknown = errors.New("no version of it is kept: there is no such object, or it was deleted longer ago than --retention")
+	ErrUnknown = errors.New("no version of it is kept: there is no such object, or it was deleted before what is kept")
 	// ErrAbsent is returned for an object that did not exist at a revision.
 	ErrAbsent = errors.New("it did not exist at that revision")
 	// ErrForgotten is returned for a revision that is no longer kept.
@@ -39,29 +39,26 @@ var (
 // History calls yield with every version of the object that is kept, oldest first. It returns ErrUnknown if there is none,
 // database errors, and an error from yield, which ends the walk.
 func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Version) error) error {
-	args := []any{o.Resource.Group, o.Resource.Name, o.Name}
-	for _, namespace := range o.Namespaces {
-		args = append(args, namespace)
-	}
-	parameters := make([]string, len(args))
-	for i := range args {
-		parameters[i] = r.Placeholder(i + 1)
-	}
-	statement := fmt.Sprintf("SELECT (SELECT p.value FROM log p WHERE p.id = log.replaces), %s FROM log WHERE api_group = %s AND resource = %s AND name = %s AND namespace IN (%s) ORDER BY id",
-		dialect.Columns, parameters[0], parameters[1], parameters[2], strings.Join(parameters[3:], ", "))
 	known := false
-	err := r.Query(ctx, statement, args, func(row dialect.Row) error {
-		known = true
-		v := &Version{}
-		if err := v.Scan(row, &v.Previous); err != nil {
+	for _, namespace := range o.Namespaces {
+		q := history.Query{Resource: &history.Resource{Group: o.Resource.Group, Name: o.Resource.Name}, Namespace: &namespace, Name: o.Name}
+		err := history.Changes(ctx, r, q, func(c *history.Change) error {
+			if err := c.Load(ctx); errors.Is(err, history.ErrForgotten) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			known = true
+			return yield(&Version{c.LogRow, c.Previous})
+		})
+		if err != nil {
 			return err
 		}
-		return yield(v)
-	})
-	if err == nil && !known {
-		err = ErrUnknown
 	}
-	return err
+	if !known {
+		return ErrUnknown
+	}
+	return nil
 }
 
 // Live calls yield with the row of every object of a resource that exists. It returns database errors and an error from yield, which ends
@@ -138,8 +135,8 @@ func readable(ctx context.Context, r dialect.Reader, revision int64) error {
 		return err
 	case revision > at.Revision:
 		return fmt.Errorf("revision %d is in the future: the newest is %d", revision, at.Revision)
-	case revision != 0 && revision < at.Compacted:
-		return fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.Compacted)
+	case revision != 0 && revision < at.From:
+		return fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.From)
 	}
 	return nil
 }

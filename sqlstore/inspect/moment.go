@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Moment finds the revision that a log had at a moment, from the times of its rows.
@@ -63,25 +64,40 @@ func (m *Moment) Doubt() string {
 // longer kept.
 func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (*Moment, error) {
 	m := NewMoment(at)
-	var compacted, newest, newestAt, last int64
-	const statement = "SELECT compacted, revision, counter.written_at, log.id, log.written_at FROM counter LEFT JOIN log ON log.id >= compacted WHERE one = 1 ORDER BY log.id"
-	err := r.Query(ctx, statement, nil, func(row dialect.Row) error {
+	kept, err := Read(ctx, r)
+	if err != nil {
+		return m, err
+	}
+	before, after, err := history.Around(ctx, r, at.UnixMilli())
+	if err != nil {
+		return m, err
+	}
+	left := []history.Written{before, after}
+	note := func(id, writtenAt int64) { // in order, with those that have left the log
+		for len(left) > 0 && left[0].Revision < id {
+			if left[0].Revision != 0 {
+				m.Row(left[0].Revision, left[0].At)
+			}
+			left = left[1:]
+		}
+		m.Row(id, writtenAt)
+	}
+	var newest, newestAt, last int64
+	statement := "SELECT revision, counter.written_at, log.id, log.written_at FROM counter LEFT JOIN log ON log.id >= " + r.Placeholder(1) + " WHERE one = 1 ORDER BY log.id"
+	err = r.Query(ctx, statement, []any{kept.From}, func(row dialect.Row) error {
 		var id, writtenAt *int64
-		err := row.Scan(&compacted, &newest, &newestAt, &id, &writtenAt)
+		err := row.Scan(&newest, &newestAt, &id, &writtenAt)
 		if id != nil {
 			last = *id
-			m.Row(*id, *writtenAt)
+			note(*id, *writtenAt)
 		}
 		return err
 	})
 	if newest > last { // its row was removed, but the counter has its time
-		m.Row(newest, newestAt)
+		note(newest, newestAt)
 	}
-	if err == nil && m.Revision < max(compacted, 1) {
-		kept, failed := Read(ctx, r)
-		if err = failed; err == nil {
-			err = fmt.Errorf("%w: the earliest moment is %s", ErrForgotten, Stamp(kept.Earliest))
-		}
+	if err == nil && m.Revision < max(kept.From, 1) {
+		err = fmt.Errorf("%w: the earliest moment is %s", ErrForgotten, Stamp(kept.Earliest))
 	}
 	return m, err
 }

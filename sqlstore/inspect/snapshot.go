@@ -6,20 +6,27 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
-// Kept is what can be read from a log: its state at each revision from Compacted to Revision, and at each moment from Earliest on.
+// Kept is what can be read from a log: its state at each revision from From to Revision, and at each moment from Earliest on.
 type Kept struct {
 	dialect.Position
-	Earliest, Newest time.Time // when Compacted and Revision were written; the zero time if nothing was
+	From             int64
+	Earliest, Newest time.Time // when From and Revision were written; the zero time if nothing was
+	// Packed is roughly how many bytes the versions take that have left the log.
+	Packed int64
 }
 
 // Read returns what is kept.
 func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
 	var earliest, newest int64
-	const statement = "SELECT revision, compacted, coalesce((SELECT log.written_at FROM log WHERE id >= compacted ORDER BY id LIMIT 1), written_at), written_at FROM counter"
+	const statement = `SELECT revision, compacted, ` + history.From + `, written_at, (SELECT coalesce(sum(bytes), 0) FROM past), coalesce(
+CASE WHEN packed >= compacted AND history_from > 0 THEN nullif(history_at, 0) END,
+(SELECT min(first_at) FROM past WHERE packed >= compacted),
+(SELECT log.written_at FROM log WHERE id >= ` + history.From + ` ORDER BY id LIMIT 1), written_at) FROM counter`
 	err = r.Query(ctx, statement, nil, func(row dialect.Row) error {
-		return row.Scan(&k.Revision, &k.Compacted, &earliest, &newest)
+		return row.Scan(&k.Revision, &k.Compacted, &k.From, &newest, &k.Packed, &earliest)
 	})
 	if newest > 0 {
 		k.Earliest, k.Newest = time.UnixMilli(earliest), time.UnixMilli(newest)
@@ -27,21 +34,36 @@ func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
 	return k, err
 }
 
-// Snapshot calls yield with the rows that were live at a revision, as they were then, ordered by id. It returns an error that
-// wraps ErrForgotten for a revision that is no longer kept, database errors, and an error from yield, which ends the walk.
+// Snapshot calls yield with the rows that were live at a revision, as they were then: first those of the log, ordered by id, then those that
+// have left it. It returns an error that wraps ErrForgotten for a revision that is no longer kept, database errors, and an error from yield,
+// which ends the walk.
 func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(*dialect.LogRow) error) error {
-	statement := fmt.Sprintf("SELECT (SELECT compacted FROM counter), %s FROM log WHERE operation <> 'delete' AND id <= %s AND (replaced_by IS NULL OR replaced_by > %s) ORDER BY id",
+	statement := fmt.Sprintf("SELECT %s FROM log WHERE operation <> 'delete' AND id <= %s AND (replaced_by IS NULL OR replaced_by > %s) ORDER BY id",
 		dialect.Columns, r.Placeholder(1), r.Placeholder(2))
-	return r.Query(ctx, statement, []any{revision, revision}, func(row dialect.Row) error {
+	leaving := map[int64]bool{} // what may be in history too by the time that it is read
+	err := r.Query(ctx, statement, []any{revision, revision}, func(row dialect.Row) error {
 		l := &dialect.LogRow{}
-		var compacted int64
-		if err := l.Scan(row, &compacted); err != nil {
+		if err := l.Scan(row); err != nil {
 			return err
 		}
-		if revision < compacted {
-			return fmt.Errorf("revision %d: %w: the oldest is %d", revision, ErrForgotten, compacted)
+		if l.ReplacedBy != 0 {
+			leaving[l.ID] = true
 		}
 		l.ReplacedBy = 0 // not yet, at that revision
 		return yield(l)
 	})
+	if err == nil {
+		err = history.Blocks(ctx, r, "first_id <= ? AND until > ?", "first_id", []any{revision, revision}, func(b *dialect.Block) error {
+			l, err := history.At(b, revision)
+			if err != nil || l == nil || leaving[l.ID] {
+				return err
+			}
+			l.ReplacedBy = 0
+			return yield(l)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return readable(ctx, r, revision) // versions may have been removed meanwhile, which is declared first
 }
