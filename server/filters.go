@@ -99,7 +99,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
-		withAuthor,
+		s.withAuthor,
 		withExactGet,
 		s.written.byClients,
 		withMemoryAccount,

@@ -35,6 +35,7 @@ type serveOptions struct {
 	store     sqlstore.Options
 	archiveTo string                 // the flag --archive
 	cacheSize resource.QuantityValue // the flag --cache-size
+	history   historyOptions
 	log       logOptions
 	features  featureGates
 	emulation emulation
@@ -112,6 +113,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
 	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "How long replaced and deleted versions of objects are kept for watches and lists that start there, at least 1s. Older ones get 410.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, a tenth of --retention, but at least every 30s; a few are removed together, within another --retention, or two if nothing is written.")
+	o.history.addFlags(state)
 	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While writing fails, versions stay in the database, limited only by --retention-rows. Set the same on all servers of a database.")
 	state.Int64Var(&o.store.RetentionRows, "retention-rows", 0, "How many replaced and deleted versions are kept at most, even if they are younger than --retention. 0 for no limit, or at least 100. Checked every --compact-interval.")
 	state.DurationVar(&o.store.HeartbeatInterval, "node-heartbeat-interval", 0, "For how long renewals of the Leases of nodes and of API servers that change nothing but times may wait in memory until the newest of each is written to an SQLite database, after that time or with the next other write. If sqube is killed or the machine fails, those that wait are lost, as if they had not been sent. At most 10m; 0 writes each at once.")
@@ -138,6 +140,7 @@ func (o *serveOptions) complete() error {
 	require(o.store.HeartbeatInterval >= 0 && o.store.HeartbeatInterval <= 10*time.Minute, "--node-heartbeat-interval %s must be between 0 and 10m", o.store.HeartbeatInterval)
 	require(o.store.RetentionRows == 0 || o.store.RetentionRows >= 100, "--retention-rows %d must be 0 or at least 100", o.store.RetentionRows)
 	require(o.cacheSize.Sign() >= 0, "--cache-size %s must not be negative", o.cacheSize.String())
+	errs = append(errs, o.history.complete(&o.store))
 	if o.archiveTo != "" {
 		o.archivePlace, err = logbackup.ParsePlace(o.archiveTo)
 		require(err == nil, "--archive: %w", err)
@@ -193,6 +196,7 @@ func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) 
 	if err != nil {
 		return nil, err
 	}
+	options.HistoryBytes = o.history.limit(o.datastore, o.server.InMemory)
 	engine := dialect.Engine(opened)
 	if o.archivePlace != nil {
 		engine = o.archive(ctx, engine, &options)
