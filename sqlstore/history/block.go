@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -12,19 +14,19 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// The data of a block, before compression, has for each version the length of its delta from the version before, and the delta. That of
-// the first version is from nothing. The text of a version is
+// The data of a block, before compression, has for each version, the newest first, the length of its delta from the one after it, and the
+// delta. That of the newest is from nothing, so that another version is added without reading the others. The text of a version is
 //
 //	labels fields address audit-id value, each preceded by its length, then expires-at
 //
 // where a deletion's value is empty.
 
 const (
-	// maxBlock ends a block: reading any of its versions means reading all before it, and adding one means writing all again. A block
-	// may be twice as long as its first version.
-	maxBlock = 32 << 10
+	// maxBlock ends a block: reading any of its versions means reading all after it, and adding one means compressing all again. A block
+	// may be twice as long as its last version.
+	maxBlock = 16 << 10
 	// maxVersions ends a block of very small changes.
-	maxVersions = 1000
+	maxVersions = 500
 )
 
 var errBlock = errors.New("a block of history is damaged")
@@ -52,21 +54,64 @@ func (w *writer) UnmarshalJSON(text []byte) error {
 type block struct {
 	dialect.Block
 	writers  []writer
-	versions [][3]int64 // as in the column versions
-	data     []byte     // without compression
-	first    int        // the length of the first version
-	last     []byte     // the text of the last one
+	versions []byte // of the column versions, without brackets around it
+	count    int    // of versions
+	writer   int    // of the last version
+	last     []byte // the text of the last version
+	older    []byte // the data of the others, without compression
 	lastID   int64
 	lastAt   int64
 	dirty    bool
 }
 
+// appendVersion appends an element of the column versions. Writing and reading them takes much of the time of packing.
+func appendVersion(to []byte, v [3]int64) []byte {
+	if len(to) > 0 {
+		to = append(to, ',')
+	}
+	for i, number := range v {
+		to = strconv.AppendInt(append(to, "[,,"[i]), number, 10)
+	}
+	return append(to, ']')
+}
+
+// parseVersions parses the column versions, or returns false.
+func parseVersions(text string) (versions [][3]int64, ok bool) {
+	text, ok = strings.CutPrefix(text, "[")
+	text, closed := strings.CutSuffix(text, "]")
+	if !ok || !closed || text == "" {
+		return nil, false
+	}
+	versions = make([][3]int64, 0, len(text)/10+1)
+	for text != "" {
+		var v [3]int64
+		for i, end := range [...]byte{',', ',', ']'} {
+			text = text[1:] // [ or ,
+			n := strings.IndexByte(text, end)
+			if n < 0 {
+				return nil, false
+			}
+			var err error
+			if v[i], err = strconv.ParseInt(text[:n], 10, 64); err != nil {
+				return nil, false
+			}
+			text = text[n:]
+		}
+		if text = text[1:]; text != "" && !strings.HasPrefix(text, ",[") {
+			return nil, false
+		}
+		text = strings.TrimPrefix(text, ",")
+		versions = append(versions, v)
+	}
+	return versions, true
+}
+
 // rows returns the versions of a block, the oldest first, without what is in its data.
 func rows(b *dialect.Block) ([]*dialect.LogRow, error) {
 	var writers []writer
-	var versions [][3]int64
-	if err := errors.Join(json.Unmarshal([]byte(b.Writers), &writers), json.Unmarshal([]byte(b.Versions), &versions)); err != nil {
-		return nil, fmt.Errorf("%w: revision %d: %w", errBlock, b.First, err)
+	versions, ok := parseVersions(b.Versions)
+	if err := json.Unmarshal([]byte(b.Writers), &writers); err != nil || !ok {
+		return nil, fmt.Errorf("%w: the versions from revision %d", errBlock, b.First)
 	}
 	found := make([]*dialect.LogRow, len(versions))
 	id, at := b.First, b.FirstAt
@@ -88,10 +133,11 @@ func rows(b *dialect.Block) ([]*dialect.LogRow, error) {
 	return found, nil
 }
 
-// texts calls yield with the text of each version of the data of a block, until it returns false. A text is only valid during the call.
-func texts(data []byte, yield func(i int, text []byte) (bool, error)) error {
+// texts calls yield with the texts of n versions, which are the data of a block, the last one first, until it returns false. A text is only
+// valid during the call.
+func texts(data []byte, n int, yield func(i int, text []byte) (bool, error)) error {
 	var text, next []byte
-	for i := 0; len(data) > 0; i++ {
+	for i := n - 1; i >= 0; i-- {
 		delta, rest, ok := cutBytes(data)
 		if !ok {
 			return errBlock

@@ -3,7 +3,6 @@ package history
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/sqube/sqube/dialect"
@@ -36,27 +35,28 @@ type packer struct {
 
 // reopen prepares a block for further versions. A damaged one stays as it is, and the next version begins another one.
 func (p *packer) reopen(stored *dialect.Block) {
-	b := &block{Block: *stored}
-	known, err := rows(stored)
-	if err != nil || len(known) == 0 || known[len(known)-1].Operation == dialect.Delete {
+	b := &block{Block: *stored, lastID: stored.First, lastAt: stored.FirstAt}
+	versions, ok := parseVersions(stored.Versions)
+	if !ok || json.Unmarshal([]byte(stored.Writers), &b.writers) != nil {
 		return
 	}
-	newest := known[len(known)-1]
-	b.lastID, b.lastAt = newest.ID, newest.WrittenAt
-	if b.data, err = decompress(stored.Data); err != nil {
+	for _, v := range versions {
+		b.lastID, b.lastAt, b.writer = b.lastID+v[0], b.lastAt+v[1], int(v[2])
+	}
+	if b.writer < 0 || b.writer >= len(b.writers) || b.writers[b.writer].operation == dialect.Delete {
 		return
 	}
-	err = errors.Join(json.Unmarshal([]byte(stored.Writers), &b.writers), json.Unmarshal([]byte(stored.Versions), &b.versions),
-		texts(b.data, func(i int, text []byte) (bool, error) {
-			if i == 0 {
-				b.first = len(text)
-			}
-			b.last = append(b.last[:0], text...)
-			return true, nil
-		}))
-	if err == nil {
-		p.open[object{b.Group, b.Resource, b.Key}] = b
+	data, err := decompress(stored.Data)
+	if err != nil {
+		return
 	}
+	delta, older, _ := cutBytes(data)
+	if b.last, err = applyDelta(nil, nil, delta); err != nil || len(b.last) == 0 {
+		return
+	}
+	b.older, b.count = older, len(versions)
+	b.versions = []byte(stored.Versions[1 : len(stored.Versions)-1])
+	p.open[object{b.Group, b.Resource, b.Key}] = b
 }
 
 // add adds a version to the open block of its object, or begins another one.
@@ -67,10 +67,10 @@ func (p *packer) add(r *dialect.Replaced) {
 	if b == nil || !b.continues(r) || b.full() {
 		b = &block{Block: dialect.Block{
 			First: r.ID, FirstAt: r.WrittenAt, Group: r.Group, Resource: r.Resource, Key: r.Key, Namespace: r.Namespace, Name: r.Name,
-		}, first: len(p.text), lastID: r.ID, lastAt: r.WrittenAt}
+		}, lastID: r.ID, lastAt: r.WrittenAt}
 		b.append(r, p.text)
 		p.open[of] = b
-	} else if r.Operation == dialect.Delete || !p.rules.thin(r, b.writers[b.versions[len(b.versions)-1][2]], b.last, p.text) {
+	} else if r.Operation == dialect.Delete || !p.rules.thin(r, b.writers[b.writer], b.last, p.text) {
 		b.append(r, p.text)
 	}
 	b.Until, b.UntilAt = r.ReplacedBy, r.ReplacedAt
@@ -89,7 +89,7 @@ func (b *block) continues(r *dialect.Replaced) bool {
 }
 
 func (b *block) full() bool {
-	return len(b.data) >= max(maxBlock, 2*b.first) || len(b.versions) >= maxVersions
+	return len(b.older) >= max(maxBlock, len(b.last)) || b.count >= maxVersions
 }
 
 func (b *block) append(r *dialect.Replaced, text []byte) {
@@ -101,11 +101,18 @@ func (b *block) append(r *dialect.Replaced, text []byte) {
 	if n == len(b.writers) {
 		b.writers = append(b.writers, w)
 	}
-	b.versions = append(b.versions, [3]int64{r.ID - b.lastID, r.WrittenAt - b.lastAt, int64(n)})
-	delta := appendDelta(nil, b.last, text)
-	b.data = append(binary.AppendUvarint(b.data, uint64(len(delta))), delta...)
+	b.versions = appendVersion(b.versions, [3]int64{r.ID - b.lastID, r.WrittenAt - b.lastAt, int64(n)})
+	b.writer = n
+	if b.count++; b.count > 1 {
+		b.older = append(appendSized(nil, appendDelta(nil, text, b.last)), b.older...)
+	}
 	b.last = append(b.last[:0], text...)
 	b.lastID, b.lastAt = r.ID, r.WrittenAt
+}
+
+// appendSized appends data after its length.
+func appendSized(to, data []byte) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(data))), data...)
 }
 
 // close returns the blocks that have changed.
@@ -116,14 +123,10 @@ func (p *packer) close() ([]*dialect.Block, error) {
 		if err != nil {
 			return nil, err
 		}
-		versions, err := json.Marshal(b.versions)
-		if err != nil {
-			return nil, err
-		}
-		if b.Data, err = compress(b.data); err != nil {
+		if b.Data, err = compress(append(appendSized(nil, appendDelta(nil, nil, b.last)), b.older...)); err != nil {
 			return nil, fmt.Errorf("compressing history: %w", err)
 		}
-		b.Writers, b.Versions = string(writers), string(versions)
+		b.Writers, b.Versions = string(writers), "["+string(b.versions)+"]"
 		closed[i] = &b.Block
 	}
 	return closed, nil

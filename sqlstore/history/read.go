@@ -24,33 +24,28 @@ func At(b *dialect.Block, revision int64) (*dialect.LogRow, error) {
 	if n == 0 || found[n-1].Operation == dialect.Delete {
 		return nil, nil
 	}
-	return found[n-1], fill(b, found[n-1:n], n-1)
+	return found[n-1], fill(b, found[n-1:n], n-1, len(found))
 }
 
 // Versions returns the versions of a block, the oldest first.
 func Versions(b *dialect.Block) ([]*dialect.LogRow, error) {
 	found, err := rows(b)
 	if err == nil {
-		err = fill(b, found, 0)
+		err = fill(b, found, 0, len(found))
 	}
 	return found, err
 }
 
-// fill reads what is in the data of a block into some of its rows, of which the first is number from.
-func fill(b *dialect.Block, some []*dialect.LogRow, from int) error {
+// fill reads what is in the data of a block into some of all its rows, of which the first is number from.
+func fill(b *dialect.Block, some []*dialect.LogRow, from, all int) error {
 	data, err := decompress(b.Data)
-	read := 0
 	if err == nil {
-		err = texts(data, func(i int, text []byte) (bool, error) {
-			if i < from {
+		err = texts(data, all, func(i int, text []byte) (bool, error) {
+			if i >= from+len(some) {
 				return true, nil
 			}
-			read++
-			return read < len(some), setText(some[read-1], text)
+			return i > from, setText(some[i-from], text)
 		})
-	}
-	if err == nil && read < len(some) {
-		err = errBlock
 	}
 	if err != nil {
 		return fmt.Errorf("the block of %s %s from revision %d: %w: %w", b.Resource, b.Key, b.First, dialect.ErrCorrupt, err)
