@@ -26,6 +26,13 @@ func (r settled) Query(ctx context.Context, statement string, args []any, row fu
 	return r.store.run(ctx, b, row)
 }
 
+// HistoryFrom returns the revision from which on all changes are kept.
+func (s *Store) HistoryFrom(ctx context.Context) (revision int64, err error) {
+	b := s.statement().setApart().add("SELECT " + history.From + " FROM counter")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
+	return revision, err
+}
+
 // RevisionAt returns the newest revision that was written at a moment or before, 0 if history does not go back so far.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
 	reader := settled{s.engine, s}

@@ -9,7 +9,7 @@ ALTER TABLE log ADD COLUMN IF NOT EXISTS audit_id text NOT NULL DEFAULT '';
 ALTER TABLE counter ADD COLUMN IF NOT EXISTS packed       bigint NOT NULL DEFAULT 0;
 ALTER TABLE counter ADD COLUMN IF NOT EXISTS history_from bigint NOT NULL DEFAULT 0;
 ALTER TABLE counter ADD COLUMN IF NOT EXISTS history_at   bigint NOT NULL DEFAULT 0;
-UPDATE counter SET packed = compacted, history_from = compacted, history_at = written_at;
+UPDATE counter SET packed = compacted, history_from = compacted;
 
 -- Versions that are no longer in log, in blocks: consecutive versions of an
 -- object, each but the first as its difference from the one before. A block was

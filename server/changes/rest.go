@@ -130,10 +130,10 @@ func selectionOf(ctx context.Context, options *internalversion.ListOptions, now 
 
 // position is where a list continues. It tells a client nothing but revisions of its own pages.
 type position struct {
-	Snapshot  int64 `json:"rv"`        // the newest revision of the list
-	Last      int64 `json:"last"`      // the last revision that was returned
-	Now       int64 `json:"now"`       // when the list began, in Unix milliseconds
-	Compacted int64 `json:"compacted"` // the revision up to which changes were removed by then
+	Snapshot int64 `json:"rv"`   // the newest revision of the list
+	Last     int64 `json:"last"` // the last revision that was returned
+	Now      int64 `json:"now"`  // when the list began, in Unix milliseconds
+	Kept     int64 `json:"kept"` // the revision from which on all changes were kept then
 }
 
 func (p position) token() string {
@@ -208,8 +208,12 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 	if err != nil {
 		return position{}, err
 	}
+	kept, err := r.log.Store.HistoryFrom(ctx)
+	if err != nil {
+		return position{}, apistorage.ClientError(err)
+	}
 	log, err := r.log.Store.Position(ctx)
-	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Compacted: log.Compacted}
+	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Kept: kept}
 	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
 		at.Snapshot = log.Revision
 	}
@@ -218,8 +222,8 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 
 // stillKept returns an error if changes after those of the last page have been removed since the list began.
 func (r *REST) stillKept(ctx context.Context, at position) error {
-	log, err := r.log.Store.Position(ctx)
-	if err == nil && log.Compacted > max(at.Compacted, at.Last) {
+	kept, err := r.log.Store.HistoryFrom(ctx)
+	if err == nil && kept > max(at.Kept, at.Last) {
 		return apierrors.NewResourceExpired("changes of this list are no longer kept: list again without the continue token")
 	}
 	return apistorage.ClientError(err)

@@ -61,10 +61,10 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	case asked != nil && *asked: // all that is kept, whatever the revision is
 		w.initial = w.bookmarks
 	case from > 0:
-		if from < at.Compacted {
-			return nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", from, at.Compacted))
-		}
 		w.last = from
+		if err := w.stillKept(ctx); err != nil {
+			return nil, err
+		}
 	case asked != nil:
 		w.last = at.Revision
 	}
@@ -120,9 +120,6 @@ func (w *watcher) read() error {
 	if err != nil {
 		return apistorage.ClientError(err)
 	}
-	if w.last > 0 && w.last < at.Compacted {
-		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.last, at.Compacted))
-	}
 	w.rights.refresh()
 	clear(w.owners.known)
 	s := *w.selection
@@ -134,8 +131,20 @@ func (w *watcher) read() error {
 		}
 		return w.send(watch.Event{Type: watch.Added, Object: &c})
 	})
+	if err == nil && w.last > 0 {
+		err = w.stillKept(w.ctx)
+	}
 	w.last = max(w.last, at.Revision)
 	return err
+}
+
+// stillKept returns an error if changes after the last one that the client has seen were removed.
+func (w *watcher) stillKept(ctx context.Context) error {
+	kept, err := w.log.Store.HistoryFrom(ctx)
+	if err == nil && w.last < kept {
+		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.last, kept))
+	}
+	return apistorage.ClientError(err)
 }
 
 // wait returns when there may be more changes. Meanwhile it sends bookmarks.
