@@ -23,17 +23,26 @@ func historyCommand() *cobra.Command {
 	var i inspector
 	var f historyFilter
 	var output string
+	var kept bool
 	cmd := &cobra.Command{
-		Use:   "history RESOURCE NAME",
+		Use:   "history RESOURCE NAME | --kept",
 		Short: "List an object's changes: when, by whom, and which fields",
 		Long: `List an object's changes: when, by whom, and which fields. The list reaches back as
-far as versions are kept (serve --retention), or as far as an archive (--archive).
+far as versions are kept (serve --history), or as far as an archive (--archive). --kept
+prints since when that is.
 
 ` + objectArguments,
 		Example: `  sqube history deploy/web -n prod
   sqube history deploy/web -n prod --no-controllers --since 2h
-  sqube history deployments.apps -n prod web --archive /mnt/archive/sqube`,
+  sqube history deployments.apps -n prod web --archive /mnt/archive/sqube
+  sqube history --kept`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if kept {
+				if len(args) > 0 {
+					return errors.New("--kept is about the whole database: it takes no resource and name")
+				}
+				return listKept(cmd, i.datastore)
+			}
 			if output != "" && output != "json" {
 				return fmt.Errorf("--output must be json, not %q", output)
 			}
@@ -61,6 +70,7 @@ far as versions are kept (serve --retention), or as far as an archive (--archive
 	}
 	i.addFlags(cmd)
 	fs := cmd.Flags()
+	fs.BoolVar(&kept, "kept", false, "Print how far back versions are kept, and how much space they take.")
 	fs.BoolVar(&f.people, "no-controllers", false, "Leave out what controllers, the scheduler and the server itself changed.")
 	fs.StringVar(&f.user, "user", "", "Only the changes of this user, such as jane or system:serviceaccount:prod:robot.")
 	fs.StringVar(&f.since, "since", "", "Only the changes since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")

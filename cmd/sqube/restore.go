@@ -206,25 +206,6 @@ func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment tim
 	return revision, kept, err
 }
 
-// listKept prints what a database keeps.
-func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
-	reader, err := d.OpenReader(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer closing(&err, reader.Close)
-	kept, err := inspect.Read(cmd.Context(), reader)
-	switch {
-	case err != nil:
-		return err
-	case kept.Newest.IsZero():
-		return fmt.Errorf("nothing has been written to %s yet", d)
-	}
-	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION")
-	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.From, 1)), fmt.Sprint(kept.Revision))
-	return table.end()
-}
-
 // time parses --to-time. Without the flag it is the zero time.
 func (r *restorer) time() (moment time.Time, err error) {
 	if r.moment == "" {
