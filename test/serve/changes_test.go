@@ -33,13 +33,24 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
 	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	for mode, flags := range map[string][]string{"recent": nil, "packed": packing} {
+		t.Run(mode, func(t *testing.T) {
+			testChanges(t, mode == "packed", append([]string{"--encryption-provider-config", keys}, flags...))
+		})
+	}
+}
+
+func testChanges(t *testing.T, packed bool, flags []string) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
+		s := serve(t, append([]string{"--datastore", engine.Datastore}, flags...))
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 		must(t, err)
 		config.QPS = -1
 		f := &history{kubeconfig: s.kubeconfig(), config: config, admin: kubernetes.NewForConfigOrDie(config)}
 		f.prepare(t)
+		if packed {
+			s.packed(t, f.admin)
+		}
 		t.Run("kubectl", f.kubectlShows)
 		t.Run("selectors", f.selectors)
 		t.Run("pages", f.pages)
@@ -187,15 +198,16 @@ func (f *history) list(t *testing.T, user, namespace string, options metav1.List
 }
 
 func (f *history) pages(t *testing.T) {
-	whole, at := f.list(t, "", "", metav1.ListOptions{})
+	const selector = "resource!=leases" // of which versions are left out when they are packed
+	whole, at := f.list(t, "", "", metav1.ListOptions{FieldSelector: selector})
 	if !slices.IsSortedFunc(whole, byRevision) || len(whole) < 100 {
 		t.Errorf("all changes: %q", whole)
 	}
-	exact := metav1.ListOptions{ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 0}
+	exact := metav1.ListOptions{ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact, FieldSelector: selector}
 	if again, _ := f.list(t, "", "", exact); !slices.Equal(again, whole) {
 		t.Errorf("at %s, there are %d instead of %d", at, len(again), len(whole))
 	}
-	before := "beforeRevision=" + next(t, whole[len(whole)-1])
+	before := selector + ",beforeRevision=" + next(t, whole[len(whole)-1])
 	inPages, _ := f.list(t, "", "", metav1.ListOptions{Limit: 7, FieldSelector: before})
 	newest, _ := f.list(t, "", "", metav1.ListOptions{Limit: 7, FieldSelector: before + ",order=newest"})
 	slices.Reverse(newest)

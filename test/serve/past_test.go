@@ -1,0 +1,210 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/test/harness"
+)
+
+// packing are the flags of a server that packs versions as soon as it can.
+var packing = []string{"--retention", "1s", "--compact-interval", "50ms"}
+
+// TestPastAfterKills kills a server that packs versions, and is told to keep history, while an object changes. Then all its versions are there:
+// as changes, each with what was before, as objects at their revisions, in commands, and in a database restored to a moment that is long
+// compacted.
+func TestPastAfterKills(t *testing.T) {
+	t.Parallel()
+	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
+		args := append([]string{"--datastore", engine.Datastore}, packing...)
+		written := map[int]string{} // values by revision, of all writes that were acknowledged
+		var s *server
+		for round := range 3 {
+			s = serveAt(t, dir, port, args)
+			write(t, client(t, s.kubeconfig()), round, written)
+			s.signal(t, syscall.SIGKILL)
+			s.wait(t)
+		}
+		s = serveAt(t, dir, port, args)
+		c := client(t, s.kubeconfig())
+		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
+		revisions := s.packed(t, c)
+		kept := changesOf(t, c, "counter")
+		for _, revision := range revisions(written) {
+			if value, ok := kept[revision]; !ok || value != written[revision] {
+				t.Errorf("revision %d was %s; history has %q, %t", revision, written[revision], value, ok)
+			}
+		}
+		middle := revisions(written)[len(written)/2]
+		var then corev1.ConfigMap
+		raw, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/configmaps/counter").
+			Param("resourceVersion", fmt.Sprint(middle)).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
+		if err != nil || json.Unmarshal(raw, &then) != nil || then.Data["n"] != written[middle] {
+			t.Errorf("at revision %d it is %+v, %v; want %s", middle, then.Data, err, written[middle])
+		}
+		s.terminate(t)
+
+		database := []string{"--datastore", engine.Datastore}
+		if lines := strings.Count(succeeds(t, append([]string{"history", "configmap/counter"}, database...)), "\n"); lines != len(kept)+3 { // with the head, the creation and the deletion
+			t.Errorf("sqube history has %d lines for %d versions", lines, len(kept))
+		}
+		if text := succeeds(t, append([]string{"history", "--kept"}, database...)); !strings.Contains(text, " kB") {
+			t.Errorf("what is kept is\n%s", text)
+		}
+		succeeds(t, append([]string{"check"}, database...))
+		restored := "sqlite://" + filepath.Join(t.TempDir(), "restored.db")
+		succeeds(t, []string{"restore", engine.Datastore, "--to-revision", fmt.Sprint(middle), "--datastore", restored})
+		again := serveAt(t, dir, port, []string{"--datastore", restored})
+		old, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "counter", metav1.GetOptions{})
+		if err != nil || old.Data["n"] != written[middle] {
+			t.Errorf("restored to revision %d it is %v, %v; want %s", middle, old, err, written[middle])
+		}
+		again.terminate(t)
+	})
+}
+
+// write changes ConfigMap counter for a while, and notes what was acknowledged.
+func write(t *testing.T, c kubernetes.Interface, round int, written map[int]string) {
+	t.Helper()
+	maps := c.CoreV1().ConfigMaps("default")
+	counter := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "counter"}, Data: map[string]string{"text": strings.Repeat("what stays ", 100)}}
+	var err error
+	if round == 0 {
+		counter, err = maps.Create(t.Context(), counter, metav1.CreateOptions{})
+	} else {
+		counter, err = maps.Get(t.Context(), "counter", metav1.GetOptions{})
+	}
+	must(t, err)
+	for n, end := 0, time.Now().Add(2500*time.Millisecond); time.Now().Before(end); n++ {
+		counter.Data["n"] = fmt.Sprintf("%d-%d", round, n)
+		counter, err = maps.Update(t.Context(), counter, metav1.UpdateOptions{})
+		must(t, err)
+		written[number(t, counter.ResourceVersion)] = counter.Data["n"]
+	}
+}
+
+// packed waits until all that was written is packed. It returns a function that returns the revisions of a map in order.
+func (s *server) packed(t *testing.T, c kubernetes.Interface) func(map[int]string) []int {
+	t.Helper()
+	last, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
+	must(t, err)
+	eventually(t, "versions are packed", func() error {
+		// A write, since an idle server rests.
+		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
+		if compacted := storeMetrics(t, c)["compacted_revision"]; err == nil && compacted < float64(number(t, last.ResourceVersion)) {
+			err = fmt.Errorf("up to %.0f, not %s", compacted, last.ResourceVersion)
+		}
+		return err
+	})
+	return func(of map[int]string) (revisions []int) {
+		for revision := range of {
+			revisions = append(revisions, revision)
+		}
+		slices.Sort(revisions)
+		return revisions
+	}
+}
+
+// changesOf returns the values of a counter by revision, and checks that each change begins with what the one before has left.
+func changesOf(t *testing.T, c kubernetes.Interface, name string) map[int]string {
+	t.Helper()
+	raw, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/history.sqube.io/v1alpha1/namespaces/default/changes").Param("fieldSelector", "name="+name).DoRaw(t.Context())
+	must(t, err)
+	var list changes.ChangeList
+	must(t, json.Unmarshal(raw, &list))
+	values, before := map[int]string{}, ""
+	for i, change := range list.Items {
+		if want := map[int]string{0: "create", len(list.Items) - 1: "delete"}[i]; want != "" && change.Operation != want {
+			t.Errorf("change %d of %d is: %s", i+1, len(list.Items), change.Operation)
+		}
+		for _, f := range change.Changed {
+			if f.Path != ".data.n" {
+				continue
+			}
+			var old, now string
+			if f.Old != nil {
+				must(t, json.Unmarshal(f.Old.Raw, &old))
+			}
+			must(t, json.Unmarshal(f.New.Raw, &now))
+			if old != before {
+				t.Errorf("revision %s changes %s, after %s", change.Name, old, before)
+			}
+			before = now
+			values[number(t, change.Name)] = now
+		}
+	}
+	return values
+}
+
+// TestNoPast turns history off: what is compacted is gone, also what was kept before.
+func TestNoPast(t *testing.T) {
+	t.Parallel()
+	dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
+	s := serveAt(t, dir, port, packing)
+	written := map[int]string{}
+	write(t, client(t, s.kubeconfig()), 0, written)
+	revisions := s.packed(t, client(t, s.kubeconfig()))(written)
+	s.terminate(t)
+	s = serveAt(t, dir, port, append([]string{"--history=0"}, packing...))
+	c := client(t, s.kubeconfig())
+	eventually(t, "history is gone", func() error {
+		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
+		if found := storeMetrics(t, c); err == nil && (found["history_bytes"] != 0 || found["history_revision"] < float64(revisions[len(revisions)-1])) {
+			err = fmt.Errorf("%.0f bytes from revision %.0f", found["history_bytes"], found["history_revision"])
+		}
+		return err
+	})
+	_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(revisions[0]), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if err == nil || !strings.Contains(err.Error(), "too old") {
+		t.Errorf("a list at revision %d: %v", revisions[0], err)
+	}
+	s.terminate(t)
+	for _, flags := range [][]string{{"--history=-1s"}, {"--history-bytes=-1"}, {"--history-thin=leases"}} {
+		refuses(t, flags[0][:strings.Index(flags[0], "=")], append([]string{"serve", "--data-dir", t.TempDir()}, flags...))
+	}
+}
+
+// TestPastOfSecrets packs the versions of an encrypted Secret, and looks for its values in the files of the database.
+func TestPastOfSecrets(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "encryption.yaml")
+	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	s := serve(t, append([]string{"--encryption-provider-config", keys}, packing...))
+	c := client(t, s.kubeconfig())
+	secrets := c.CoreV1().Secrets("default")
+	first, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "openSesame0"}}, metav1.CreateOptions{})
+	must(t, err)
+	for n := range 5 {
+		first.StringData = map[string]string{"code": fmt.Sprintf("openSesame%d", n+1)}
+		changed, err := secrets.Update(t.Context(), first, metav1.UpdateOptions{})
+		must(t, err)
+		first = changed
+	}
+	must(t, secrets.Delete(t.Context(), "door", metav1.DeleteOptions{}))
+	s.packed(t, c)
+	s.terminate(t)
+	if lines := strings.Count(succeeds(t, []string{"history", "secret/door", "--data-dir", s.dataDir, "--encryption-provider-config", keys}), ".data.code"); lines != 5 {
+		t.Errorf("history has %d changes of the code", lines)
+	}
+	text, err := os.ReadFile(filepath.Join(s.dataDir, "sqube.db"))
+	must(t, err)
+	for _, plain := range []string{"openSesame", "b3BlblNlc2FtZ"} {
+		if strings.Contains(string(text), plain) {
+			t.Errorf("the database has %s", plain)
+		}
+	}
+}
