@@ -111,7 +111,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
 	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
-	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "How long replaced and deleted versions of objects are kept for watches and lists that start there, at least 1s. Older ones get 410.")
+	state.DurationVar(&o.store.Retention, "retention", sqlstore.DefaultRetention, "How long replaced and deleted versions of objects are kept for watches that start there, at least 1s. Older ones get 410. Lists and gets can go back further: see --history.")
 	state.DurationVar(&o.store.CompactInterval, "compact-interval", 0, "How often versions older than --retention are removed. If 0, a tenth of --retention, but at least every 30s; a few are removed together, within another --retention, or two if nothing is written.")
 	o.history.addFlags(state)
 	state.StringVar(&o.archiveTo, "archive", "", "Folder, or s3://BUCKET/PREFIX, to which every version is written before it is removed, for sqube history, show and restore. While writing fails, versions stay in the database, limited only by --retention-rows. Set the same on all servers of a database.")
