@@ -63,6 +63,9 @@ type Engine interface {
 	// history begins where the last of them ended. It returns the number of blocks removed.
 	Forget(ctx context.Context, upTo int64, limit int) (int, error)
 
+	// Purge puts a block in the place of all blocks of its object that were current until its Until or before.
+	Purge(ctx context.Context, b *Block) error
+
 	// Shrink makes free space usable again, or returns it to the file system, a little at a time. It reports whether there may be
 	// more to do. It may take a long time, as long as it does not block other operations.
 	Shrink(ctx context.Context) (more bool, err error)
@@ -115,6 +118,8 @@ const (
 	Create Operation = "create"
 	Update Operation = "update"
 	Delete Operation = "delete"
+	// Purge is the operation of a block's only version, which stands for those that were purged.
+	Purge Operation = "purge"
 )
 
 // Write is a row to append to the log.

@@ -193,3 +193,18 @@ SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, 
 	}
 	return n, nil
 }
+
+// Purge implements dialect.Engine.
+func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
+	err := e.change(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "DELETE FROM past WHERE api_group = $1 AND resource = $2 AND key = $3 AND until <= $4", b.Group, b.Resource, b.Key, b.Until)
+		if err == nil {
+			_, err = tx.Exec(ctx, putBlock, b.Values()...)
+		}
+		return err
+	})
+	if err != nil {
+		return failure(ctx, "purge", err)
+	}
+	return nil
+}

@@ -137,3 +137,19 @@ func forget(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (n int, err 
 	_, err = tx.ExecContext(ctx, "UPDATE counter SET history_from = ?1, history_at = ?2 WHERE history_from < ?1", until, untilAt)
 	return len(ids), err
 }
+
+// purgeBlocks removes what a block of dialect.Engine.Purge stands for.
+const purgeBlocks = "DELETE FROM past WHERE api_group = ? AND resource = ? AND key = ? AND until <= ?"
+
+// Purge implements dialect.Engine.
+func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
+	return e.reclaim(ctx, "purge", func() error {
+		return e.transact(ctx, "purge", func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, purgeBlocks, b.Group, b.Resource, b.Key, b.Until); err != nil {
+				return err
+			}
+			_, err := tx.StmtContext(ctx, e.write.putBlock).ExecContext(ctx, b.Values()...)
+			return err
+		})
+	})
+}

@@ -176,7 +176,7 @@ func setText(row *dialect.LogRow, text []byte) error {
 		return errBlock
 	}
 	row.ExpiresAt = int64(expires)
-	if row.Operation != dialect.Delete {
+	if row.Operation != dialect.Delete && row.Operation != dialect.Purge {
 		row.Value = append([]byte{}, value...)
 	}
 	return nil

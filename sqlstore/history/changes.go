@@ -232,7 +232,7 @@ func (c *Change) Load(ctx context.Context) error {
 	switch {
 	case c.nth > 0:
 		c.Previous = versions[c.nth-1].Value
-	case c.Operation != dialect.Create:
+	case c.Operation != dialect.Create && c.Operation != dialect.Purge:
 		return c.loadPrevious(ctx, c.ID)
 	}
 	return nil

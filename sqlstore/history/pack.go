@@ -12,7 +12,7 @@ import (
 // what a rule names.
 func Pack(rules Rules) dialect.Packer {
 	return func(leaving []*dialect.Replaced, last []*dialect.Block) ([]*dialect.Block, error) {
-		p := packer{rules: rules, open: map[object]*block{}}
+		p := packer{rules: rules, open: map[object]*block{}, purged: map[object]int64{}}
 		for _, b := range last {
 			p.reopen(b)
 		}
@@ -25,10 +25,26 @@ func Pack(rules Rules) dialect.Packer {
 
 type object struct{ group, resource, key string }
 
+// Purged returns a block that stands for all versions of an object that were replaced up to a revision: with who purged them, and when. first
+// is the first of them. Versions that are still in the log are left out when they leave it.
+func Purged(first *dialect.LogRow, until int64, by *dialect.Write) (*dialect.Block, error) {
+	p := packer{open: map[object]*block{}}
+	p.add(&dialect.Replaced{LogRow: dialect.LogRow{ID: first.ID, ReplacedBy: until, Write: dialect.Write{
+		Operation: dialect.Purge, Group: first.Group, Resource: first.Resource, Key: first.Key, Namespace: first.Namespace, Name: first.Name, UID: first.UID,
+		WrittenAt: by.WrittenAt, User: by.User, FieldManager: by.FieldManager, Address: by.Address, AuditID: by.AuditID, Labels: "{}", Fields: "{}",
+	}}, ReplacedAt: by.WrittenAt})
+	blocks, err := p.close()
+	if err != nil {
+		return nil, err
+	}
+	return blocks[0], nil
+}
+
 // packer packs the rows of one batch.
 type packer struct {
 	rules   Rules
 	open    map[object]*block
+	purged  map[object]int64 // up to which revision
 	changed []*block
 	text    []byte
 }
@@ -43,7 +59,14 @@ func (p *packer) reopen(stored *dialect.Block) {
 	for _, v := range versions {
 		b.lastID, b.lastAt, b.writer = b.lastID+v[0], b.lastAt+v[1], int(v[2])
 	}
-	if b.writer < 0 || b.writer >= len(b.writers) || b.writers[b.writer].operation == dialect.Delete {
+	if b.writer < 0 || b.writer >= len(b.writers) {
+		return
+	}
+	switch b.writers[b.writer].operation {
+	case dialect.Purge:
+		p.purged[object{b.Group, b.Resource, b.Key}] = b.Until
+		return
+	case dialect.Delete:
 		return
 	}
 	data, err := decompress(stored.Data)
@@ -62,6 +85,9 @@ func (p *packer) reopen(stored *dialect.Block) {
 // add adds a version to the open block of its object, or begins another one.
 func (p *packer) add(r *dialect.Replaced) {
 	of := object{r.Group, r.Resource, r.Key}
+	if r.ReplacedBy <= p.purged[of] {
+		return
+	}
 	p.text = appendText(p.text[:0], &r.LogRow)
 	b := p.open[of]
 	if b == nil || !b.continues(r) || b.full() {

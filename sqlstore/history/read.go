@@ -21,7 +21,7 @@ func At(b *dialect.Block, revision int64) (*dialect.LogRow, error) {
 	for n > 0 && found[n-1].ID > revision {
 		n--
 	}
-	if n == 0 || found[n-1].Operation == dialect.Delete {
+	if n == 0 || found[n-1].Operation == dialect.Delete || found[n-1].Operation == dialect.Purge {
 		return nil, nil
 	}
 	return found[n-1], fill(b, found[n-1:n], n-1, len(found))

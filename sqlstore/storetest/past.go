@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -186,5 +187,55 @@ func testForget(t *testing.T, open Opener) {
 	from := s.Stats().History.From
 	if _, err := pastPages(t, s, sqlstore.Query{Revision: from - 1}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("the state before revision %d: %v", from, err)
+	}
+}
+
+// testPurge purges the versions of one object, in history and in the log. The others stay, and so do later ones.
+func testPurge(t *testing.T, open Opener) {
+	s := Open(t, open, keeping)
+	h := &History{}
+	write := func(w *sqlstore.Write) *sqlstore.Record {
+		r := must(t, s, w)
+		h.Add(t, w, r.Revision)
+		return r
+	}
+	secret := write(put("ns1/leaked", `{"password":"one"}`, nil))
+	other := write(put("ns1/other", `{"a":1}`, nil))
+	secret = write(put("ns1/leaked", `{"password":"two"}`, secret))
+	other = write(put("ns1/other", `{"a":2}`, other))
+	compact(t, s, other.Revision)
+	secret = write(put("ns1/leaked", `{"password":"three"}`, secret))
+	resource := sqlstore.Resource{Group: things.Group, Name: things.Name}
+	if err := s.Purge(t.Context(), resource, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
+		t.Errorf("purging what never was: %v", err)
+	}
+	if err := s.Purge(t.Context(), resource, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}); err != nil {
+		t.Fatal(err)
+	}
+	secret = write(put("ns1/leaked", `{"password":"four"}`, secret))
+	write(remove(secret))
+	compact(t, s, revision(t, s).Revision)
+	var got []string
+	err := s.Changes(t.Context(), history.Query{Name: "ns1/leaked"}, func(c *history.Change) error {
+		err := c.Load(t.Context())
+		got = append(got, fmt.Sprintf("%s by %q %s over %s", c.Operation, c.User, c.Value, c.Previous))
+		return err
+	})
+	want := []string{`purge by "jane"  over `, `update by "" {"password":"three"} over `, `update by "" {"password":"four"} over {"password":"three"}`, `delete by ""  over {"password":"four"}`}
+	if err != nil {
+		t.Error(err)
+	}
+	for i, text := range got { // the author of the others is the server
+		got[i] = strings.ReplaceAll(text, "system:apiserver", "")
+	}
+	Equal(t, "the changes", got, want)
+	for _, at := range h.Revisions(1, revision(t, s).Revision) {
+		state, err := pastPages(t, s, sqlstore.Query{Revision: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		Equal(t, fmt.Sprintf("the state at %d", at), state, slices.DeleteFunc(h.State(at), func(text string) bool {
+			return strings.Contains(text, "leaked") && at < secret.Revision-1
+		}))
 	}
 }

@@ -46,6 +46,7 @@ func Run(t *testing.T, open Opener) {
 		{"Past", testPast},
 		{"PastOfOthers", testPastOfOthers},
 		{"Forget", testForget},
+		{"Purge", testPurge},
 		{"Load", testLoad},
 		{"Restart", testRestart},
 		{"Close", testClose},
