@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -207,4 +208,55 @@ func TestPastOfSecrets(t *testing.T) {
 			t.Errorf("the database has %s", plain)
 		}
 	}
+}
+
+// TestPurge purges the history of a Secret. It takes a right that viewers lack, and leaves a record.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	s := serve(t, packing)
+	c := client(t, s.kubeconfig())
+	secrets := c.CoreV1().Secrets("default")
+	leaked, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "leaked"}}, metav1.CreateOptions{})
+	must(t, err)
+	leaked.StringData = map[string]string{"code": "rotated"}
+	_, err = secrets.Update(t.Context(), leaked, metav1.UpdateOptions{})
+	must(t, err)
+	s.packed(t, c)
+	const path = "/apis/history.sqube.io/v1alpha1/namespaces/default/changes"
+	purge := func(user, selector string) error {
+		request := c.CoreV1().RESTClient().Delete().AbsPath(path).Param("fieldSelector", selector)
+		if user != "" {
+			request.SetHeader("Impersonate-User", user)
+		}
+		return request.Do(t.Context()).Error()
+	}
+	for _, wrong := range []string{"", "name=door", "resource=secrets", "resource=secrets,name=door,user=jane", "resource!=secrets,name=door"} {
+		if err := purge("", wrong); !apierrors.IsBadRequest(err) {
+			t.Errorf("purging %q: %v", wrong, err)
+		}
+	}
+	if err := purge("jane", "resource=secrets,name=door"); !apierrors.IsForbidden(err) {
+		t.Errorf("a user without rights: %v", err)
+	}
+	if err := purge("", "resource=secrets,name=window"); !apierrors.IsNotFound(err) {
+		t.Errorf("what never was: %v", err)
+	}
+	must(t, purge("", "resource=secrets,name=door"))
+	raw, err := c.CoreV1().RESTClient().Get().AbsPath(path).Param("fieldSelector", "name=door").DoRaw(t.Context())
+	must(t, err)
+	var list changes.ChangeList
+	must(t, json.Unmarshal(raw, &list))
+	if len(list.Items) != 2 || list.Items[0].Operation != "purge" || list.Items[0].User != "kubernetes-admin" || list.Items[1].Operation != "update" || list.Items[1].Changed != nil {
+		t.Errorf("its changes are %s", raw)
+	}
+	err = c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/secrets/door").Param("resourceVersion", leaked.ResourceVersion).
+		Param("resourceVersionMatch", "Exact").Do(t.Context()).Error()
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the purged version: %v", err)
+	}
+	now, err := secrets.Get(t.Context(), "door", metav1.GetOptions{})
+	if err != nil || string(now.Data["code"]) != "rotated" {
+		t.Errorf("the Secret is %v, %v", now, err)
+	}
+	s.terminate(t)
 }
