@@ -61,12 +61,10 @@ func (r serviceRanges) Create(ctx context.Context, wanted *networkingv1.ServiceC
 }
 
 // serviceRepairHook makes the allocated cluster IPs and node ports agree with the Services: after a crash between an allocation
-// and the write of the Service, and after a restore. It is ready after the first pass. It begins when Service kubernetes exists: of a new Service whose
-// address it has not seen yet, it would report that the address is not allocated.
-func serviceRepairHook(repair ServiceRepair, after ...*hook) *hook {
+// and the write of the Service, and after a restore. It is ready after the first pass.
+func serviceRepairHook(repair ServiceRepair) *hook {
 	return &hook{
-		name:  "start-service-ip-repair-controllers",
-		after: after,
+		name: "start-service-ip-repair-controllers",
 		serve: func(ctx context.Context, ready func()) error {
 			repair.Run(ctx, ready)
 			if ctx.Err() == nil {
