@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
@@ -21,6 +22,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/undo"
 )
 
 // apis are the resources that the server serves: its own, custom ones, and those of other servers.
@@ -31,10 +33,15 @@ type apis struct {
 	crd         *crd.Server
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
+	history     *genericapiserver.APIGroupInfo
 }
 
 func newAPIs(b *base, s *security) (_ *apis, err error) {
 	a := &apis{discovery: aggregated.NewResourceManager("apis")}
+	a.history = undo.Group(&undo.REST{
+		HistoryOf: func(u user.Info) undo.History { return knownHistory{b, s.authorization.Authorizer, u} },
+		ConfigAs:  b.loopback.ConfigAs,
+	})
 	if a.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
 		return nil, err
 	}
@@ -61,7 +68,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 
 // groups returns the built-in groups and apiextensions.k8s.io.
 func (a *apis) groups() []*genericapiserver.APIGroupInfo {
-	return append(a.resources.Groups, a.crd.Group())
+	return append(a.resources.Groups, a.crd.Group(), a.history)
 }
 
 // builtIn returns the group versions that are served, without those of custom resources.

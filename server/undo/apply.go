@@ -1,0 +1,185 @@
+package undo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// reserve is how long before the request's time is up no further step is begun, so that the answer says how far the undo came.
+	reserve = 5 * time.Second
+	// established limits the waiting for a definition whose objects come next.
+	established = 20 * time.Second
+	// attempts is how often a step is planned anew because its object has changed since.
+	attempts = 3
+)
+
+// Apply applies a plan, step by step, and sets their results. It stops at the first that fails, and before the request's time is
+// up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which revisions its writes are.
+func (p *Planner) Apply(ctx context.Context, steps []Step) (complete bool, applied *Range) {
+	failed := ""
+	for i := range steps {
+		step := &steps[i]
+		switch deadline, limited := ctx.Deadline(); {
+		case step.Action == Leave:
+			continue
+		case failed != "":
+			step.Result, step.Message = NotTried, failed
+			continue
+		case ctx.Err() != nil, limited && time.Until(deadline) < reserve:
+			failed = "the request's time was up: run the same undo again to go on"
+			step.Result, step.Message = NotTried, failed
+			continue
+		}
+		revision, err := p.apply(ctx, step)
+		if err != nil {
+			step.Result, step.Message = Failed, strings.TrimSpace(step.Message+" "+err.Error())
+			failed = "an earlier step failed: run the same undo again to go on"
+			continue
+		}
+		step.Result = Done
+		applied = applied.with(revision)
+	}
+	return failed == "", applied
+}
+
+func (r *Range) with(revision int64) *Range {
+	switch {
+	case revision == 0:
+		return r
+	case r == nil:
+		return &Range{revision - 1, revision + 1}
+	}
+	return &Range{min(r.AfterRevision, revision-1), max(r.BeforeRevision, revision+1)}
+}
+
+// apply applies a step and returns the revision of the write. If the object has changed since the plan, it plans the step anew, and
+// fails if that would do anything else or overwrite more.
+func (p *Planner) apply(ctx context.Context, step *Step) (revision int64, err error) {
+	for range attempts {
+		if revision, err = p.write(ctx, step); !apierrors.IsConflict(err) || step.Action == Create {
+			return revision, err
+		}
+		anew, failed := p.step(ctx, step.work.key)
+		if failed != nil || anew == nil || anew.Action != step.Action || len(anew.Conflicts) > len(step.Conflicts) {
+			return 0, err
+		}
+		step.work, step.Diff = anew.work, anew.Diff
+	}
+	return 0, err
+}
+
+func (p *Planner) write(ctx context.Context, step *Step) (int64, error) {
+	w := step.work
+	version, err := schema.ParseGroupVersion(step.Object.APIVersion)
+	if err != nil {
+		return 0, err
+	}
+	resource := version.WithResource(w.resource)
+	switch step.Action {
+	case Create:
+		return p.create(ctx, step, resource)
+	case Delete:
+		if err := p.Cluster.Delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+		return p.deletion(ctx, w), nil
+	default:
+		patch := mergePatch(strip(w.live.DeepCopy().Object), w.target.Object)
+		metadata, ok := patch["metadata"].(map[string]any)
+		if !ok {
+			metadata = map[string]any{}
+			patch["metadata"] = metadata
+		}
+		metadata["resourceVersion"], metadata["uid"] = w.live.GetResourceVersion(), string(w.live.GetUID())
+		now, err := p.Cluster.Patch(ctx, resource, w.namespace, w.name, patch)
+		if err != nil {
+			return 0, err
+		}
+		return revisionOf(now), nil
+	}
+}
+
+// deletion returns the revision of the change by which an object was deleted or marked for deletion, 0 if history does not have it (yet).
+func (p *Planner) deletion(ctx context.Context, w *work) (revision int64) {
+	q := w.query()
+	q.After = revisionOf(w.live)
+	_ = walk(ctx, p.History, q, func(c *Change) error {
+		if c.Manager == Manager {
+			revision = c.Revision
+			return errEnough
+		}
+		return nil
+	})
+	return revision
+}
+
+func (p *Planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
+	w := step.work
+	object := w.target.DeepCopy()
+	references := object.GetOwnerReferences()
+	for i, owner := range references {
+		if uid := p.uids[string(owner.UID)]; uid != "" {
+			references[i].UID = types.UID(uid)
+		}
+	}
+	object.SetOwnerReferences(slices.Clip(references))
+	made, err := p.Cluster.Create(ctx, resource, object)
+	if apierrors.IsInvalid(err) && w.group == "" && w.resource == "services" {
+		if dropped := withoutAllocations(object); len(dropped) > 0 {
+			if made, err = p.Cluster.Create(ctx, resource, object); err == nil {
+				step.Message = fmt.Sprintf("without its former %s, which another has now", strings.Join(dropped, ", "))
+			}
+		}
+	}
+	if w.group != "" && apierrors.IsNotFound(err) { // the definition may have been created a moment ago
+		err = p.retry(ctx, func() error { made, err = p.Cluster.Create(ctx, resource, object); return err })
+	}
+	if err != nil {
+		return 0, err
+	}
+	p.uids[w.uid] = string(made.GetUID())
+	if w.of(definitions) {
+		err = p.retry(ctx, func() error {
+			now, err := p.Cluster.Get(ctx, resource, "", w.name)
+			if err == nil && !isEstablished(now) {
+				err = apierrors.NewNotFound(resource.GroupResource(), w.name)
+			}
+			return err
+		})
+	}
+	return revisionOf(made), err
+}
+
+// retry calls do until it finds what it looks for.
+func (p *Planner) retry(ctx context.Context, do func() error) (last error) {
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(context.Context) (bool, error) {
+		last = do()
+		return !apierrors.IsNotFound(last), nil
+	})
+	return last
+}
+
+func isEstablished(definition *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, ok := c.(map[string]any)
+		return ok && condition["type"] == "Established" && condition["status"] == string(metav1.ConditionTrue)
+	})
+}
+
+func revisionOf(o *unstructured.Unstructured) int64 {
+	revision, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	return revision
+}

@@ -1,0 +1,119 @@
+package undo
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// Cluster are the objects as they are, as the caller may read and write them. Errors are those of the API.
+type Cluster interface {
+	Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	// Patch applies a JSON merge patch.
+	Patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error)
+	// Delete deletes live, if it still is that version.
+	Delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error
+	// Resource returns the resource of a kind, a guess if the server does not have it.
+	Resource(ctx context.Context, kind schema.GroupVersionKind) metav1.APIResource
+	// UID returns the uid of the object that an owner reference names.
+	UID(ctx context.Context, apiVersion, kind, namespace, name string) (string, error)
+}
+
+// client is a Cluster.
+type client struct {
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	resources map[schema.GroupVersion][]metav1.APIResource
+}
+
+// NewCluster returns the cluster that a configuration reaches, as its user.
+func NewCluster(config *rest.Config) (Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = Manager // the manager of deletions
+	config.WarningHandler = rest.NoWarnings{}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	dynamic, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	discovery, err := discovery.NewDiscoveryClientForConfig(config)
+	return &client{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}}, err
+}
+
+func (c *client) in(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.dynamic.Resource(resource)
+	}
+	return c.dynamic.Resource(resource).Namespace(namespace)
+}
+
+func (c *client) Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	found, err := c.in(resource, namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (c *client) Create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return c.in(resource, object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{FieldManager: Manager})
+}
+
+func (c *client) Patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	return c.in(resource, namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
+}
+
+func (c *client) Delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error {
+	uid, version := live.GetUID(), live.GetResourceVersion()
+	return c.in(resource, live.GetNamespace()).Delete(ctx, live.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}
+
+func (c *client) Resource(_ context.Context, kind schema.GroupVersionKind) metav1.APIResource {
+	all, known := c.resources[kind.GroupVersion()]
+	if !known {
+		if list, err := c.discovery.ServerResourcesForGroupVersion(kind.GroupVersion().String()); err == nil {
+			all = list.APIResources
+		}
+		c.resources[kind.GroupVersion()] = all
+	}
+	for _, r := range all {
+		if r.Kind == kind.Kind && !strings.Contains(r.Name, "/") {
+			return r
+		}
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return metav1.APIResource{Name: plural.Resource, Kind: kind.Kind, Namespaced: true}
+}
+
+func (c *client) UID(ctx context.Context, apiVersion, kind, namespace, name string) (string, error) {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return "", apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
+	}
+	resource := c.Resource(ctx, version.WithKind(kind))
+	if !resource.Namespaced {
+		namespace = ""
+	}
+	owner, err := c.Get(ctx, version.WithResource(resource.Name), namespace, name)
+	if err != nil {
+		return "", err
+	}
+	return string(owner.GetUID()), nil
+}
