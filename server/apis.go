@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
@@ -22,7 +21,6 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/server/undo"
 )
 
 // apis are the resources that the server serves: its own, custom ones, and those of other servers.
@@ -31,17 +29,13 @@ type apis struct {
 	admission   *admission.Chain
 	resources   *resources.Built
 	crd         *crd.Server
+	history     *timeMachine
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
-	history     *genericapiserver.APIGroupInfo
 }
 
 func newAPIs(b *base, s *security) (_ *apis, err error) {
 	a := &apis{discovery: aggregated.NewResourceManager("apis")}
-	a.history = undo.Group(&undo.REST{
-		HistoryOf: func(u user.Info) undo.History { return knownHistory{b, s.authorization.Authorizer, u} },
-		ConfigAs:  b.loopback.ConfigAs,
-	})
 	if a.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
 		return nil, err
 	}
@@ -59,6 +53,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
 		return nil, err
 	}
+	a.history = newTimeMachine(b, s, a)
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
@@ -66,9 +61,9 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	return a, err
 }
 
-// groups returns the built-in groups and apiextensions.k8s.io.
+// groups returns the built-in groups, apiextensions.k8s.io and history.sqube.io.
 func (a *apis) groups() []*genericapiserver.APIGroupInfo {
-	return append(a.resources.Groups, a.crd.Group(), a.history)
+	return append(a.resources.Groups, a.crd.Group(), a.history.group)
 }
 
 // builtIn returns the group versions that are served, without those of custom resources.

@@ -18,7 +18,9 @@ func (s *Server) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	documents, err := openapi.New(openapi.Config{BuiltIn: s.builtIn(), Definitions: s.crd.Established, Whole: s.crd.Whole, Remotes: s.aggregation.Documents})
+	documents, err := openapi.New(openapi.Config{
+		BuiltIn: s.builtIn(), Definitions: s.history.established, Whole: s.history.whole, Remotes: s.aggregation.Documents,
+	})
 	if err != nil {
 		return nil, err
 	}

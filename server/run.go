@@ -136,13 +136,13 @@ func (s *Server) httpServer() *http.Server {
 	return server
 }
 
-// changes implements dynamiccertificates.Listener. It holds one value if the content has changed since the last one was taken.
-type changes chan struct{}
+// notice implements dynamiccertificates.Listener. It holds one value if the content has changed since the last one was taken.
+type notice chan struct{}
 
 // Enqueue implements dynamiccertificates.Listener.
-func (c changes) Enqueue() {
+func (n notice) Enqueue() {
 	select {
-	case c <- struct{}{}:
+	case n <- struct{}{}:
 	default:
 	}
 }
@@ -150,7 +150,7 @@ func (c changes) Enqueue() {
 // start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
 	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
-	changed := make(changes, 1)
+	changed := make(notice, 1)
 	s.authentication.UserCA.AddListener(changed)
 	tasks.start("certificates", func() {
 		s.pki.KeepValid(ctx, changed, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })

@@ -2,45 +2,34 @@ package sqlstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
-// TemporaryChange is replaced by history.Change.
-type TemporaryChange struct {
-	dialect.LogRow
-	Previous []byte
+// Changes calls yield with the changes that q selects, in order of their revisions. It returns an error from yield, which ends it,
+// unchanged.
+func (s *Store) Changes(ctx context.Context, q history.Query, yield func(*history.Change) error) error {
+	return history.Changes(ctx, settled{s.engine, s}, q, yield)
 }
 
-// TemporaryChanges is replaced by Changes.
-func (s *Store) TemporaryChanges(ctx context.Context, group, resource string, namespace *string, name string, after, before int64, yield func(*TemporaryChange) error) error {
-	b := s.statement().add("SELECT (SELECT p.value FROM log p WHERE p.id = log.replaces), " + dialect.Columns + " FROM log WHERE id > 0")
-	b.add(" AND id > " + b.arg(after))
-	if before > 0 {
-		b.add(" AND id < " + b.arg(before))
-	}
-	if resource != "" {
-		b.add(" AND api_group = " + b.arg(group) + " AND resource = " + b.arg(resource))
-	}
-	if namespace != nil {
-		b.add(" AND namespace = " + b.arg(*namespace))
-	}
-	if name != "" {
-		b.add(" AND name = " + b.arg(name))
-	}
-	b.add(" ORDER BY id DESC")
-	var all []*TemporaryChange
-	if err := s.run(ctx, b, func(row dialect.Row) error {
-		c := &TemporaryChange{}
-		all = append(all, c)
-		return c.Scan(row, &c.Previous)
-	}); err != nil {
-		return err
-	}
-	for _, c := range all {
-		if err := yield(c); err != nil {
-			return err
-		}
-	}
-	return nil
+// settled reads a log that has the held rows, with a time limit for each read.
+type settled struct {
+	dialect.Reader
+	store *Store
+}
+
+func (r settled) Query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) error {
+	b := r.store.statement().add(statement)
+	b.args = args
+	return r.store.run(ctx, b, row)
+}
+
+// RevisionAt returns the newest revision that was written at a moment or before, 0 if none is kept.
+func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
+	b := s.statement()
+	b.add("SELECT coalesce(max(id), 0) FROM log WHERE written_at <= " + b.arg(t.UnixMilli()))
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
+	return revision, err
 }

@@ -172,6 +172,7 @@ var builtIn = func() map[schema.GroupVersion]apiserver.APIServicePriority {
 		"node.k8s.io":       {16300, map[string]int32{"v1": 15}},
 		"resource.k8s.io":   {16200, map[string]int32{"v1": 21, "v1beta2": 15, "v1beta1": 9, "v1alpha3": 1}},
 		"lifecycle.k8s.io":  {15700, map[string]int32{"v1alpha1": 1}},
+		"history.sqube.io":  {1500, map[string]int32{"v1alpha1": 1}}, // after all of Kubernetes' own
 	} {
 		for version, priority := range p.versions {
 			all[schema.GroupVersion{Group: group, Version: version}] = apiserver.APIServicePriority{Group: p.group, Version: priority}

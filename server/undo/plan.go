@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 // Planner plans an undo and applies it, for one request.
@@ -198,7 +200,7 @@ func (p *Planner) decide(step *Step, sub *subject, r *reverted) {
 		if _, whole := p.selection.wholly[w.key]; whole {
 			p.leaveOwned(step, w.live)
 		}
-		step.Diff = fieldChanges(w.key, differences("", current, r.object))
+		step.Diff = fieldChanges(w.key, inspect.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create {
 		p.planned[w.uid] = true
@@ -322,24 +324,24 @@ func (s *subject) references() (all []ChangeReference) {
 }
 
 // fieldChanges are differences as they are shown.
-func fieldChanges(k key, all []difference) []FieldChange {
+func fieldChanges(k key, all []inspect.Difference) []FieldChange {
 	secret := k.group == "" && k.resource == "secrets"
-	text := func(d difference, value any) string {
-		if value == (absent{}) {
+	text := func(path string, value any) string {
+		if value == nil {
 			return ""
 		}
 		encoded, err := json.Marshal(value)
 		if err != nil {
 			return err.Error()
 		}
-		if secret && (strings.HasPrefix(d.path, ".data") || strings.Contains(d.path, lastApplied)) {
+		if secret && (strings.HasPrefix(path, ".data") || strings.Contains(path, lastApplied)) {
 			return fmt.Sprintf("(%d bytes)", len(encoded))
 		}
 		return string(encoded)
 	}
 	changes := make([]FieldChange, 0, len(all))
 	for _, d := range all {
-		changes = append(changes, FieldChange{Path: d.path, From: text(d, d.from), To: text(d, d.to)})
+		changes = append(changes, FieldChange{Path: d.Path, From: text(d.Path, d.Old), To: text(d.Path, d.New)})
 	}
 	return changes
 }

@@ -4,21 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	clientrest "k8s.io/client-go/rest"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/sqlstore/history"
 )
+
+// Resource is the name of the resource.
+const Resource = "undos"
+
+func init() { changes.Register(&Undo{}) }
 
 // REST serves the resource undos, which can only be created.
 type REST struct {
-	// HistoryOf returns what a user may know of history.
-	HistoryOf func(user.Info) History
+	// Log is what users may know of history.
+	Log *changes.Log
 	// ConfigAs returns a configuration for requests of a user to this server.
 	ConfigAs func(user.Info) *clientrest.Config
 }
@@ -60,7 +68,7 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 	if err != nil {
 		return nil, err
 	}
-	planner := &Planner{History: r.HistoryOf(caller), Cluster: cluster}
+	planner := &Planner{History: known{r.Log, caller}, Cluster: cluster}
 	steps, err := planner.Plan(ctx, &undo.Spec)
 	if err != nil {
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
@@ -73,4 +81,24 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 		undo.Status.Complete, undo.Status.Applied = planner.Apply(ctx, steps)
 	}
 	return undo, nil
+}
+
+// known is the History of a user.
+type known struct {
+	log  *changes.Log
+	user user.Info
+}
+
+// Changes implements History.
+func (k known) Changes(ctx context.Context, q Query, yield func(*Change) error) error {
+	s := &changes.Selection{Query: history.Query{Namespace: q.Namespace, Name: q.Name, After: q.After, Before: q.Before, NewestFirst: true}}
+	if q.Resource != "" {
+		s.Resource = &history.Resource{Group: q.Group, Name: q.Resource}
+	}
+	return k.log.Each(ctx, k.user, s, func(e *changes.Entry) error {
+		return yield(&Change{
+			Revision: e.ID, Operation: Operation(e.Operation), Group: e.Group, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name,
+			UID: e.UID, User: e.User, Manager: e.FieldManager, Written: time.UnixMilli(e.WrittenAt), Before: e.Before, After: e.After,
+		})
+	})
 }

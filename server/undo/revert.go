@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
 // subject is an object with its changes.
@@ -204,7 +206,7 @@ func (s *subject) touches(c *Change, path string) bool {
 	if err != nil || was == nil || became == nil {
 		return true
 	}
-	return slices.ContainsFunc(differences("", strip(was), strip(became)), func(d difference) bool {
-		return strings.HasPrefix(d.path, path) || strings.HasPrefix(path, d.path)
+	return slices.ContainsFunc(inspect.DifferencesOf(strip(was), strip(became)), func(d inspect.Difference) bool {
+		return strings.HasPrefix(d.Path, path) || strings.HasPrefix(path, d.Path)
 	})
 }

@@ -14,7 +14,10 @@ import (
 type absent struct{}
 
 // identifying are the fields that identify an element of a list, in the order in which they are tried.
-var identifying = [][]string{{"uid"}, {"name"}, {"mountPath"}, {"devicePath"}, {"containerPort", "protocol"}, {"port", "protocol"}, {"key"}, {"ip"}, {"topologyKey", "whenUnsatisfiable"}}
+var identifying = [][]string{
+	{"name"}, {"type"}, {"mountPath"}, {"containerPort"}, {"port"}, {"ip"}, {"uid"}, {"devicePath"},
+	{"containerPort", "protocol"}, {"port", "protocol"}, {"key"}, {"topologyKey", "whenUnsatisfiable"},
+}
 
 // merge takes back a change from before to after, in an object that has since become now.
 type merge struct {
@@ -176,40 +179,6 @@ func set(fields map[string]any, key string, value any) {
 	} else {
 		fields[key] = value
 	}
-}
-
-// difference is a field in which two objects differ; absent if one does not have it.
-type difference struct {
-	path     string
-	from, to any
-}
-
-// differences returns the fields in which two values differ, in the order of their paths.
-func differences(path string, from, to any) []difference {
-	if reflect.DeepEqual(from, to) {
-		return nil
-	}
-	f, isMap := from.(map[string]any)
-	t, isMapToo := to.(map[string]any)
-	var all []difference
-	if isMap && isMapToo {
-		keys := maps.Clone(f)
-		maps.Copy(keys, t)
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			all = append(all, differences(path+inspect.Field(key), field(f, key), field(t, key))...)
-		}
-		return all
-	}
-	if by, ok := identity(from, to); ok && from != (absent{}) && to != (absent{}) {
-		f, t := keyed(by, from), keyed(by, to)
-		for _, key := range slices.Concat(f.keys, without(t.keys, f.keys)) {
-			all = append(all, differences(path+"["+key+"]", f.element(key), t.element(key))...)
-		}
-		if len(all) > 0 {
-			return all
-		}
-	}
-	return []difference{{path, from, to}} // also if only the order differs
 }
 
 // mergePatch returns a JSON merge patch (RFC 7396) that makes from into to.

@@ -5,14 +5,32 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 )
 
-// Changed returns the sorted paths of the fields in which two stored objects differ, such as ".spec.replicas" and
-// ".spec.containers[0].image". A field that only one of them has is one path. It ignores managedFields, which every write
-// changes. Nil stands for an object without fields.
+// Difference is a field in which two stored objects differ.
+type Difference struct {
+	// Path is such as .spec.template.spec.containers[name=web].image.
+	Path     string
+	Old, New any // decoded JSON; nil if there is no such field
+}
+
+// Changed returns the paths of the [Differences].
 func Changed(before, after []byte) ([]string, error) {
+	differences, err := Differences(before, after)
+	var paths []string
+	for _, d := range differences {
+		paths = append(paths, d.Path)
+	}
+	return paths, err
+}
+
+// Differences returns the fields in which two stored objects differ, sorted by path. A field that only one of them has is one
+// difference. Objects in a list are told apart by a field that differs in each, such as their names, if they have one. It ignores
+// managedFields, which every write changes. Nil stands for an object without fields.
+func Differences(before, after []byte) ([]Difference, error) {
 	old, err := decode(before)
 	if err != nil {
 		return nil, err
@@ -21,10 +39,15 @@ func Changed(before, after []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var paths []string
-	differ("", old, now, &paths)
-	slices.Sort(paths)
-	return paths, nil
+	return DifferencesOf(old, now), nil
+}
+
+// DifferencesOf is Differences of decoded objects, with all of their fields.
+func DifferencesOf(before, after map[string]any) []Difference {
+	var found differences
+	found.of("", before, after)
+	slices.SortFunc(found, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
+	return found
 }
 
 func decode(text []byte) (map[string]any, error) {
@@ -41,33 +64,92 @@ func decode(text []byte) (map[string]any, error) {
 	return object, nil
 }
 
-func differ(path string, before, after any, paths *[]string) {
+type differences []Difference
+
+// of adds the differences of two values of a field.
+func (d *differences) of(path string, before, after any) {
 	if reflect.DeepEqual(before, after) {
 		return
 	}
 	switch b := before.(type) {
 	case map[string]any:
 		if a, ok := after.(map[string]any); ok {
-			for key := range b {
-				differ(path+Field(key), b[key], a[key], paths)
-			}
-			for key := range a {
-				if _, both := b[key]; !both {
-					*paths = append(*paths, path+Field(key))
-				}
-			}
+			d.ofMaps(b, a, func(key string) string { return path + Field(key) })
 			return
 		}
 	case []any:
-		if a, ok := after.([]any); ok && len(a) == len(b) {
-			for i := range b {
-				differ(fmt.Sprintf("%s[%d]", path, i), b[i], a[i], paths)
-			}
+		if a, ok := after.([]any); ok && d.ofLists(path, b, a) {
 			return
 		}
 	}
-	*paths = append(*paths, path)
+	*d = append(*d, Difference{path, before, after})
 }
+
+func (d *differences) ofMaps(before, after map[string]any, path func(key string) string) {
+	for key, old := range before {
+		if now, both := after[key]; both {
+			d.of(path(key), old, now)
+		} else {
+			*d = append(*d, Difference{path(key), old, nil})
+		}
+	}
+	for key, now := range after {
+		if _, both := before[key]; !both {
+			*d = append(*d, Difference{path(key), nil, now})
+		}
+	}
+}
+
+// ofLists returns false if the lists differ as a whole: their items can't be told apart, or only their order differs.
+func (d *differences) ofLists(path string, before, after []any) bool {
+	count := len(*d)
+	for _, key := range itemKeys {
+		b, isKey := byKey(before, key)
+		if !isKey {
+			continue
+		}
+		if a, isKey := byKey(after, key); isKey {
+			d.ofMaps(b, a, func(value string) string { return fmt.Sprintf("%s[%s=%s]", path, key, value) })
+			return len(*d) > count
+		}
+	}
+	if len(before) != len(after) {
+		return false
+	}
+	for i := range before {
+		d.of(fmt.Sprintf("%s[%d]", path, i), before[i], after[i])
+	}
+	return true
+}
+
+// itemKeys are the fields by which most lists of objects are maps: containers, volumes and variables have names, conditions have types,
+// mounts have paths, and ports have numbers.
+var itemKeys = []string{"name", "type", "mountPath", "containerPort", "port", "ip"}
+
+// byKey returns the items of a list by a field of theirs, or false if that does not tell them apart.
+func byKey(list []any, key string) (map[string]any, bool) {
+	items := make(map[string]any, len(list))
+	for _, item := range list {
+		object, _ := item.(map[string]any)
+		value, has := object[key]
+		switch value.(type) {
+		case string, int64:
+		default:
+			return nil, false
+		}
+		text := fmt.Sprint(value)
+		if _, twice := items[text]; twice || !has {
+			return nil, false
+		}
+		if !keyText.MatchString(text) {
+			text = fmt.Sprintf("%q", text)
+		}
+		items[text] = item
+	}
+	return items, true
+}
+
+var keyText = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
 
 var plain = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 

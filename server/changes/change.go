@@ -1,0 +1,73 @@
+package changes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxFields is how many changed fields a change shows.
+	maxFields = 100
+	// maxValue is how many bytes a value may have, and maxValues all values of a change. Longer ones are cut.
+	maxValue, maxValues = 1024, 16 << 10
+)
+
+// change returns an entry in the form of the API.
+func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
+	c := Change{
+		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "Change"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint(e.ID), Namespace: e.Namespace, ResourceVersion: fmt.Sprint(e.ID), CreationTimestamp: metav1.NewTime(time.UnixMilli(e.WrittenAt)),
+		},
+		Object: Object{
+			APIVersion: e.head.APIVersion, Kind: e.head.Kind, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
+		},
+		Operation: string(e.Operation), User: e.User, FieldManager: e.FieldManager,
+		ChangedUnknown: e.Operation == "update" && e.Before == nil,
+	}
+	left := maxValues
+	for i, d := range e.differences {
+		if i == maxFields {
+			c.MoreChanged = len(e.differences) - i
+			break
+		}
+		f := Field{Path: d.Path}
+		var err error
+		if f.Old, f.OldBytes, err = jsonOf(d.Old, &left); err != nil {
+			return c, err
+		}
+		if f.New, f.NewBytes, err = jsonOf(d.New, &left); err != nil {
+			return c, err
+		}
+		c.Changed = append(c.Changed, f)
+	}
+	var err error
+	c.Owners, err = owners.of(ctx, e.Namespace, e.head.Metadata.OwnerReferences)
+	return c, err
+}
+
+// jsonOf returns the JSON of a value, or how it begins and its length. What it returns is taken off left.
+func jsonOf(value any, left *int) (text *apiextensionsv1.JSON, cut int, err error) {
+	if value == nil {
+		return nil, 0, nil
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, 0, err
+	}
+	if most := min(maxValue, *left); len(raw) > most {
+		cut = len(raw)
+		if raw, err = json.Marshal(strings.ToValidUTF8(string(raw[:most]), "")); err != nil {
+			return nil, 0, err
+		}
+	}
+	*left = max(*left-len(raw), 0)
+	return &apiextensionsv1.JSON{Raw: raw}, cut, nil
+}

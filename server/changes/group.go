@@ -1,0 +1,63 @@
+// Package changes serves the history of the cluster as an API: group history.sqube.io, resource changes.
+//
+//	the log ──► Log.Each: selected, allowed, decrypted ──► REST: list, get, watch, Tables
+//
+// A user sees the changes of objects that they may get. What is hidden leaves no trace: no gap in a page, no count, no event.
+package changes
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// GroupVersion is that of the API.
+var GroupVersion = schema.GroupVersion{Group: "history.sqube.io", Version: "v1alpha1"}
+
+// Resource is the name of the resource.
+const Resource = "changes"
+
+// Scheme has the kinds of the group. They have one version, which is also the internal one.
+var Scheme = runtime.NewScheme()
+
+// Register adds kinds to the group.
+func Register(objects ...runtime.Object) {
+	Scheme.AddKnownTypes(GroupVersion, objects...)
+	Scheme.AddKnownTypes(schema.GroupVersion{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, objects...)
+}
+
+func init() {
+	Register(&Change{}, &ChangeList{})
+	metav1.AddToGroupVersion(Scheme, GroupVersion)
+	utilruntime.Must(Scheme.AddFieldLabelConversionFunc(GroupVersion.WithKind("Change"), checkSelector))
+}
+
+// Group returns the group with the given storages.
+func Group(storages map[string]rest.Storage) *genericapiserver.APIGroupInfo {
+	codecs := serializer.NewCodecFactory(Scheme)
+	return &genericapiserver.APIGroupInfo{
+		PrioritizedVersions:          []schema.GroupVersion{GroupVersion},
+		VersionedResourcesStorageMap: map[string]map[string]rest.Storage{GroupVersion.Version: storages},
+		OptionsExternalVersion:       &schema.GroupVersion{Version: "v1"},
+		Scheme:                       Scheme,
+		ParameterCodec:               metav1.ParameterCodec,
+		NegotiatedSerializer:         textual{codecs},
+	}
+}
+
+// textual leaves protobuf out, which the kinds do not have.
+type textual struct{ runtime.NegotiatedSerializer }
+
+func (t textual) SupportedMediaTypes() []runtime.SerializerInfo {
+	var kept []runtime.SerializerInfo
+	for _, info := range t.NegotiatedSerializer.SupportedMediaTypes() {
+		if info.EncodesAsText {
+			kept = append(kept, info)
+		}
+	}
+	return kept
+}

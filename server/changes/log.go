@@ -1,0 +1,128 @@
+package changes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/history"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// Log reads the changes of a store.
+type Log struct {
+	Store *sqlstore.Store
+	// Transformer decrypts the objects of a resource.
+	Transformer func(schema.GroupResource) value.Transformer
+	// Authorizer decides which objects a user may get.
+	Authorizer authorizer.Authorizer
+	// Served finds the resource whose objects have a kind, or the kind of a resource's objects, in any version.
+	Served interface {
+		ResourceOf(schema.GroupKind) (resource schema.GroupResource, namespaced, ok bool)
+		KindOf(schema.GroupResource) (schema.GroupVersionKind, bool)
+	}
+}
+
+// Entry is a change that a user may see.
+type Entry struct {
+	*history.Change
+	// Before and After are the object's JSON in its stored version, without its resourceVersion. Before is nil for a creation, and if
+	// it is no longer kept. After is nil for a deletion.
+	Before, After []byte
+
+	head        head
+	differences []inspect.Difference // of an update whose Before is known
+}
+
+// head is the part of an object that its changes show.
+type head struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		OwnerReferences []ownerReference `json:"ownerReferences"`
+	} `json:"metadata"`
+}
+
+// Each calls yield with the changes of s that a user may see, in the order of s. It returns an error of yield, which ends it, unchanged.
+func (l *Log) Each(ctx context.Context, u user.Info, s *Selection, yield func(*Entry) error) error {
+	return l.each(ctx, l.rightsOf(u), s, yield)
+}
+
+func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Entry) error) error {
+	return l.Store.Changes(ctx, s.Query, func(c *history.Change) error {
+		if internal(c.Group, c.Resource) || !s.matchesRow(c) {
+			return nil
+		}
+		allowed, err := r.mayGet(ctx, schema.GroupResource{Group: c.Group, Resource: c.Resource}, c.Namespace, c.Name)
+		if err != nil || !allowed {
+			return err
+		}
+		e, err := l.entry(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !s.matchesKind(e.head.Kind) || len(s.paths) > 0 && !s.matchesPaths(e.paths()) {
+			return nil
+		}
+		return yield(e)
+	})
+}
+
+// internal reports whether a resource is not one of the API: what is stored there is nobody's object.
+func internal(group, resource string) bool {
+	return group == "sqube.io" || group == "" && resource == "rangeallocations"
+}
+
+// entry decrypts a change.
+func (l *Log) entry(ctx context.Context, c *history.Change) (e *Entry, err error) {
+	e = &Entry{Change: c}
+	if e.Before, err = l.decrypt(ctx, c, c.Previous); err != nil {
+		return nil, err
+	}
+	if e.After, err = l.decrypt(ctx, c, c.Value); err != nil {
+		return nil, err
+	}
+	object := e.After
+	if object == nil {
+		object = e.Before
+	}
+	if object != nil {
+		if err := json.Unmarshal(object, &e.head); err != nil {
+			return nil, fmt.Errorf("reading revision %d: %w", c.ID, err)
+		}
+	} else if kind, ok := l.Served.KindOf(schema.GroupResource{Group: c.Group, Resource: c.Resource}); ok {
+		e.head.APIVersion, e.head.Kind = kind.ToAPIVersionAndKind()
+	}
+	if e.Before != nil && e.After != nil {
+		e.differences, err = inspect.Differences(e.Before, e.After)
+	}
+	return e, err
+}
+
+func (l *Log) decrypt(ctx context.Context, c *history.Change, stored []byte) ([]byte, error) {
+	if stored == nil {
+		return nil, nil
+	}
+	resource := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+	data, _, err := apistorage.Decrypt(ctx, l.Transformer(resource), stored, resources.KeyPrefix(resource)+"/"+c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("decrypting revision %d: %w", c.ID, err)
+	}
+	return data, nil
+}
+
+func (e *Entry) paths() []string {
+	paths := make([]string, len(e.differences))
+	for i, d := range e.differences {
+		paths[i] = d.Path
+	}
+	return paths
+}

@@ -1,0 +1,244 @@
+package changes
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// REST is the storage of the resource.
+type REST struct {
+	table
+	log *Log
+}
+
+var _ interface {
+	rest.Lister
+	rest.Getter
+	rest.Watcher
+	rest.Scoper
+	rest.SingularNameProvider
+	rest.CategoriesProvider
+} = (*REST)(nil)
+
+// NewREST returns the storage of the changes of a log.
+func NewREST(log *Log) *REST { return &REST{log: log} }
+
+// New implements rest.Storage.
+func (*REST) New() runtime.Object { return &Change{} }
+
+// NewList implements rest.Lister.
+func (*REST) NewList() runtime.Object { return &ChangeList{} }
+
+// Destroy implements rest.Storage.
+func (*REST) Destroy() {}
+
+// NamespaceScoped implements rest.Scoper. The changes of objects without a namespace have none either: they are listed with those of
+// all namespaces, and each can be got by its name in any namespace.
+func (*REST) NamespaceScoped() bool { return true }
+
+// GetSingularName implements rest.SingularNameProvider.
+func (*REST) GetSingularName() string { return "change" }
+
+// Categories implements rest.CategoriesProvider.
+func (*REST) Categories() []string { return nil }
+
+// errEnough ends a read.
+var errEnough = errors.New("enough has been read")
+
+// Get implements rest.Getter.
+func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	notFound := apierrors.NewNotFound(GroupVersion.WithResource(Resource).GroupResource(), name)
+	revision, err := parseRevision(name)
+	if err != nil || fmt.Sprint(revision) != name {
+		return nil, notFound
+	}
+	reader, err := r.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{}
+	s.Between(revision-1, revision+1)
+	var found *Change
+	err = reader.each(ctx, s, func(e *Entry) error {
+		c, err := e.change(ctx, reader.owners)
+		if err == nil && (c.Namespace == "" || c.Namespace == request.NamespaceValue(ctx)) {
+			found = &c
+		}
+		return err
+	})
+	if err == nil && found == nil {
+		err = notFound
+	}
+	return found, err
+}
+
+// reader reads for one request.
+type reader struct {
+	log    *Log
+	rights *rights
+	owners *owners
+}
+
+func (r *REST) reader(ctx context.Context) (*reader, error) {
+	u, ok := request.UserFrom(ctx)
+	if !ok {
+		return nil, apierrors.NewUnauthorized("there is no user")
+	}
+	rights := r.log.rightsOf(u)
+	return &reader{r.log, rights, r.log.ownersFor(rights)}, nil
+}
+
+func (r *reader) each(ctx context.Context, s *Selection, yield func(*Entry) error) error {
+	err := r.log.each(ctx, r.rights, s, yield)
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// selectionOf returns what the options of a list or watch select at a moment.
+func selectionOf(ctx context.Context, options *internalversion.ListOptions, now time.Time) (*Selection, error) {
+	s, err := Select(options.FieldSelector, now)
+	if err != nil {
+		return nil, err
+	}
+	none := options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set{}) // changes have no labels
+	if namespace := request.NamespaceValue(ctx); namespace != "" {
+		none = none || s.Namespace != nil && *s.Namespace != namespace
+		s.Namespace = &namespace
+	}
+	if none {
+		s.Between(0, 1)
+	}
+	return s, nil
+}
+
+// position is where a list continues. It tells a client nothing but revisions of its own pages.
+type position struct {
+	Snapshot int64 `json:"rv"`   // the newest revision of the list
+	Last     int64 `json:"last"` // the last revision that was returned
+	Now      int64 `json:"now"`  // when the list began, in Unix milliseconds
+}
+
+func (p position) token() string {
+	text, _ := json.Marshal(p)
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseToken(token string) (p position, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil || p.Snapshot <= 0 || p.Last <= 0 {
+		return p, apierrors.NewBadRequest("the continue token is not one of this resource")
+	}
+	return p, nil
+}
+
+// List implements rest.Lister.
+func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if options == nil {
+		options = &internalversion.ListOptions{}
+	}
+	reader, err := r.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := r.begin(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	s, err := selectionOf(ctx, options, time.UnixMilli(at.Now))
+	if err != nil {
+		return nil, err
+	}
+	s.Between(0, at.Snapshot+1)
+	switch {
+	case at.Last == 0:
+	case s.NewestFirst:
+		s.Between(0, at.Last)
+	default:
+		s.Between(at.Last, 0)
+	}
+	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Items: []Change{}}
+	err = reader.each(ctx, s, func(e *Entry) error {
+		if options.Limit > 0 && int64(len(list.Items)) == options.Limit {
+			list.Continue = at.token()
+			return errEnough
+		}
+		c, err := e.change(ctx, reader.owners)
+		list.Items = append(list.Items, c)
+		at.Last = e.ID
+		return err
+	})
+	return list, err
+}
+
+// begin returns where a list begins or continues.
+func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) (position, error) {
+	if options.Continue != "" {
+		if options.ResourceVersion != "" && options.ResourceVersion != "0" {
+			return position{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		return parseToken(options.Continue)
+	}
+	wanted, err := r.await(ctx, options.ResourceVersion)
+	if err != nil {
+		return position{}, err
+	}
+	at := position{Snapshot: wanted, Now: time.Now().UnixMilli()}
+	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
+		log, err := r.log.Store.Position(ctx)
+		if err != nil {
+			return at, unavailable(err)
+		}
+		at.Snapshot = log.Revision
+	}
+	return at, nil
+}
+
+// futureTimeout is how long a request waits for a revision that does not exist yet, as for other resources.
+const futureTimeout = 3 * time.Second
+
+// await waits until the log has a revision that a client names, and returns it.
+func (r *REST) await(ctx context.Context, resourceVersion string) (int64, error) {
+	if resourceVersion == "" {
+		return 0, nil
+	}
+	revision, err := parseRevision(resourceVersion)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version %q: %v", resourceVersion, err))
+	}
+	waiting, cancel := context.WithTimeout(ctx, futureTimeout)
+	defer cancel()
+	if r.log.Store.Await(waiting, revision) == nil {
+		return revision, nil
+	}
+	at, err := r.log.Store.Position(ctx)
+	if err == nil && revision > at.Revision {
+		return 0, storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Revision), 1)
+	}
+	return revision, unavailable(err)
+}
+
+// unavailable returns the error of a request whose read failed.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return apierrors.NewServiceUnavailable(err.Error())
+}

@@ -1,0 +1,226 @@
+package changes
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/sqube/sqube/sqlstore/history"
+)
+
+// The field selectors. Those of the first group are compared with = and !=.
+const (
+	byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName = "namespace", "metadata.namespace", "group", "resource", "kind", "name"
+	byUser, byManager, byOperation, byRevision                            = "user", "fieldManager", "operation", "metadata.name"
+
+	byField, bySince, byUntil, byAfter, byBefore, byOrder = "field", "since", "until", "afterRevision", "beforeRevision", "order"
+)
+
+var (
+	compared = []string{byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName, byUser, byManager, byOperation, byRevision}
+	bounding = []string{byField, bySince, byUntil, byAfter, byBefore, byOrder}
+)
+
+// checkSelector refuses field selectors that there are not, like those of built-in kinds.
+func checkSelector(label, value string) (string, string, error) {
+	if slices.Contains(compared, label) || slices.Contains(bounding, label) {
+		return label, value, nil
+	}
+	return "", "", fmt.Errorf("%q is not a known field selector: only %q", label, slices.Concat(compared, bounding))
+}
+
+// Selection selects changes. The zero value selects all.
+type Selection struct {
+	history.Query
+	terms        []fields.Requirement // of compared
+	paths        []string             // changed paths, or prefixes of them
+	since, until time.Time            // zero for none
+}
+
+// Select returns the selection of a field selector, as it is at that moment.
+func Select(selector fields.Selector, now time.Time) (*Selection, error) {
+	s := &Selection{}
+	if selector == nil {
+		return s, nil
+	}
+	for _, r := range selector.Requirements() {
+		if slices.Contains(compared, r.Field) {
+			s.terms = append(s.terms, r)
+		} else if r.Operator == selection.NotEquals {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the field selector %s can't be negated", r.Field))
+		}
+		if r.Operator == selection.NotEquals {
+			continue
+		}
+		if err := s.narrow(r.Field, r.Value, now); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the field selector %s=%s: %v", r.Field, r.Value, err))
+		}
+	}
+	if group, ok := s.required(byGroup); ok {
+		if resource, ok := s.required(byResource); ok && !strings.Contains(resource, ".") {
+			s.Resource = &history.Resource{Group: group, Name: resource}
+		}
+	}
+	return s, nil
+}
+
+// required returns the value that a term requires.
+func (s *Selection) required(field string) (string, bool) {
+	for _, t := range s.terms {
+		if t.Field == field && t.Operator != selection.NotEquals {
+			return t.Value, true
+		}
+	}
+	return "", false
+}
+
+// narrow limits what is read by a selector with =.
+func (s *Selection) narrow(field, value string, now time.Time) (err error) {
+	switch field {
+	case byNamespace, byMetadataNamespace:
+		s.Namespace = &value
+	case byName:
+		s.Name = value
+	case byResource:
+		if parsed := schema.ParseGroupResource(value); parsed.Group != "" {
+			s.Resource = &history.Resource{Group: parsed.Group, Name: parsed.Resource}
+		}
+	case byRevision:
+		var revision int64
+		if revision, err = parseRevision(value); err == nil {
+			s.Between(revision-1, revision+1)
+		}
+	case byAfter:
+		var revision int64
+		if revision, err = parseRevision(value); err == nil {
+			s.Between(revision, 0)
+		}
+	case byBefore:
+		var revision int64
+		if revision, err = parseRevision(value); err == nil {
+			s.Between(0, max(revision, 1))
+		}
+	case byField:
+		s.paths = append(s.paths, "."+strings.TrimPrefix(value, "."))
+	case bySince:
+		s.since, err = parseMoment(value, now)
+	case byUntil:
+		s.until, err = parseMoment(value, now)
+	case byOrder:
+		if s.NewestFirst = value == "newest"; !s.NewestFirst && value != "oldest" {
+			err = fmt.Errorf("want newest or oldest")
+		}
+	}
+	return err
+}
+
+// Between limits the selection to revisions after and before others; 0 for no limit.
+func (s *Selection) Between(after, before int64) {
+	s.After = max(s.After, after)
+	if before != 0 && (s.Before == 0 || before < s.Before) {
+		s.Before = before
+	}
+}
+
+func parseRevision(text string) (int64, error) {
+	revision, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || revision < 0 {
+		return 0, fmt.Errorf("want a resourceVersion")
+	}
+	return revision, nil
+}
+
+// parseMoment reads a time, or how long ago it was.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	moment, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("want a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m")
+	}
+	return moment, nil
+}
+
+// matchesRow reports whether a change can be selected, without its object.
+func (s *Selection) matchesRow(c *history.Change) bool {
+	written := time.UnixMilli(c.WrittenAt)
+	if !s.since.IsZero() && written.Before(s.since) || !s.until.IsZero() && written.After(s.until) {
+		return false
+	}
+	return s.matches(func(field string) (string, bool) {
+		switch field {
+		case byNamespace, byMetadataNamespace:
+			return c.Namespace, true
+		case byGroup:
+			return c.Group, true
+		case byName:
+			return c.Name, true
+		case byUser:
+			return c.User, true
+		case byManager:
+			return c.FieldManager, true
+		case byOperation:
+			return string(c.Operation), true
+		case byRevision:
+			return fmt.Sprint(c.ID), true
+		}
+		return "", false
+	}) && s.matchesResource(c)
+}
+
+// matchesResource compares resources, which may be given with their group.
+func (s *Selection) matchesResource(c *history.Change) bool {
+	for _, t := range s.terms {
+		if t.Field == byResource {
+			same := t.Value == c.Resource || t.Value == c.Resource+"."+c.Group
+			if same == (t.Operator == selection.NotEquals) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// matchesKind compares the kind, in any case.
+func (s *Selection) matchesKind(kind string) bool {
+	for _, t := range s.terms {
+		if t.Field == byKind && strings.EqualFold(t.Value, kind) == (t.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches compares the fields that value knows.
+func (s *Selection) matches(value func(field string) (string, bool)) bool {
+	for _, t := range s.terms {
+		if has, known := value(t.Field); known && (has == t.Value) == (t.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesPaths reports whether one of the changed paths is, or is below, each path that is selected.
+func (s *Selection) matchesPaths(changed []string) bool {
+	for _, wanted := range s.paths {
+		below := func(path string) bool {
+			rest, ok := strings.CutPrefix(path, wanted)
+			// A parent that was added or removed as a whole changed too.
+			above, has := strings.CutPrefix(wanted, path)
+			return ok && (rest == "" || rest[0] == '.' || rest[0] == '[') || has && (above[0] == '.' || above[0] == '[')
+		}
+		if !slices.ContainsFunc(changed, below) {
+			return false
+		}
+	}
+	return true
+}

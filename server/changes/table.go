@@ -1,0 +1,133 @@
+package changes
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// table implements rest.TableConvertor.
+type table struct{}
+
+var columns = []metav1.TableColumnDefinition{
+	{Name: "Revision", Type: "string", Format: "name", Description: "The resourceVersion that the change made, which is its name."},
+	{Name: "Age", Type: "string", Description: "How long ago it was."},
+	{Name: "Operation", Type: "string", Description: "create, update or delete."},
+	{Name: "Object", Type: "string", Description: "The object's kind and name."},
+	{Name: "User", Type: "string", Description: "Who changed it."},
+	{Name: "Manager", Type: "string", Description: "The field manager, or the first part of the user agent."},
+	{Name: "Changed", Type: "string", Description: "The fields that an update changed, the first ones in short."},
+	{Name: "Time", Type: "string", Priority: 1, Description: "When it was, in UTC."},
+	{Name: "Owner", Type: "string", Priority: 1, Description: "The last one in the chain of the object's owners."},
+	{Name: "Address", Type: "string", Priority: 1, Description: "The address of the client."},
+	{Name: "Audit ID", Type: "string", Priority: 1, Description: "The request in the audit log."},
+	{Name: "Values", Type: "string", Priority: 1, Description: "All fields that an update changed, with their values."},
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (table) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	t := &metav1.Table{}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		t.ColumnDefinitions = columns
+	}
+	switch o := object.(type) {
+	case *ChangeList:
+		t.ListMeta = o.ListMeta
+		for i := range o.Items {
+			t.Rows = append(t.Rows, rowOf(&o.Items[i]))
+		}
+	case *Change:
+		t.ResourceVersion = o.ResourceVersion
+		t.Rows = append(t.Rows, rowOf(o))
+	default:
+		return nil, fmt.Errorf("%T is not a change", object)
+	}
+	return t, nil
+}
+
+func rowOf(c *Change) metav1.TableRow {
+	owner := "<none>"
+	if n := len(c.Owners); n > 0 {
+		owner = c.Owners[n-1].short()
+	}
+	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
+		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), c.User, c.FieldManager, c.short(),
+		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, orNone(c.Address), orNone(c.AuditID), c.values(len(c.Changed), maxValue),
+	}}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
+
+// short returns the object's kind, with its group, and its name, as kubectl prints them.
+func (o *Object) short() string {
+	gv, _ := schema.ParseGroupVersion(o.APIVersion)
+	kind := strings.ToLower(o.Kind)
+	if kind == "" {
+		kind = o.Resource
+	}
+	if gv.Group != "" {
+		kind += "." + gv.Group
+	}
+	return kind + "/" + o.Name
+}
+
+const (
+	// shortFields is how many changed fields a row shows, and shortValue how many bytes of each value.
+	shortFields, shortValue = 2, 24
+)
+
+func (c *Change) short() string {
+	if c.ChangedUnknown {
+		return "<unknown>"
+	}
+	return c.values(shortFields, shortValue)
+}
+
+// values returns changed fields and their values, with so many bytes.
+func (c *Change) values(most, bytes int) string {
+	var parts []string
+	for i, f := range c.Changed {
+		if i == most {
+			break
+		}
+		switch old, now := text(f.Old, bytes), text(f.New, bytes); {
+		case f.Old == nil:
+			parts = append(parts, f.Path+": + "+now)
+		case f.New == nil:
+			parts = append(parts, f.Path+": - "+old)
+		default:
+			parts = append(parts, f.Path+": "+old+" → "+now)
+		}
+	}
+	if more := len(c.Changed) - len(parts) + c.MoreChanged; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	return orNone(strings.Join(parts, ", "))
+}
+
+// text returns a value on one line. Strings have no quotes.
+func text(value *apiextensionsv1.JSON, most int) string {
+	if value == nil {
+		return ""
+	}
+	raw := string(value.Raw)
+	if len(raw) > 1 && raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	if len(raw) > most {
+		raw = strings.ToValidUTF8(raw[:most], "") + "…"
+	}
+	return raw
+}

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/undo"
+)
+
+// timeMachine is the API group of the cluster's history.
+type timeMachine struct {
+	group       *genericapiserver.APIGroupInfo
+	log         *changes.Log
+	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
+	custom      *crd.Server
+}
+
+func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
+	log := &changes.Log{
+		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
+	}
+	return &timeMachine{
+		log: log, custom: a.crd,
+		group: changes.Group(map[string]rest.Storage{
+			changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs},
+		}),
+		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition()},
+	}
+}
+
+// established lists the definitions of custom resources, and of those of this group.
+func (t *timeMachine) established() []*apiextensionsv1.CustomResourceDefinition {
+	return slices.Concat(t.definitions, t.custom.Established())
+}
+
+// whole returns one of them with its schemas.
+func (t *timeMachine) whole(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	for _, d := range t.definitions {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	return t.custom.Whole(ctx, name)
+}
+
+// servedNames knows the kinds and resources that the server serves. It implements changes.Log.Served.
+type servedNames struct {
+	resources map[schema.GroupKind]servedName
+	kinds     map[schema.GroupResource]schema.GroupVersionKind
+	custom    *crd.Server
+}
+
+type servedName struct {
+	schema.GroupResource
+	namespaced bool
+}
+
+func newServedNames(built *resources.Built, custom *crd.Server) *servedNames {
+	n := &servedNames{map[schema.GroupKind]servedName{}, map[schema.GroupResource]schema.GroupVersionKind{}, custom}
+	for _, group := range append(slices.Clone(built.Groups), custom.Group()) {
+		for _, version := range slices.Backward(group.PrioritizedVersions) { // the first one remains
+			for resource, storage := range group.VersionedResourcesStorageMap[version.Version] {
+				scoped, ok := storage.(rest.Scoper)
+				if _, gets := storage.(rest.Getter); !ok || !gets || strings.Contains(resource, "/") {
+					continue
+				}
+				kinds, _, err := group.Scheme.ObjectKinds(storage.New())
+				if err != nil {
+					continue // it has no kind
+				}
+				kind, name := version.WithKind(kinds[0].Kind), version.WithResource(resource).GroupResource()
+				n.kinds[name] = kind
+				n.resources[kind.GroupKind()] = servedName{name, scoped.NamespaceScoped()}
+			}
+		}
+	}
+	return n
+}
+
+func (n *servedNames) ResourceOf(kind schema.GroupKind) (schema.GroupResource, bool, bool) {
+	if found, ok := n.resources[kind]; ok {
+		return found.GroupResource, found.namespaced, true
+	}
+	for _, d := range n.custom.Established() {
+		if d.Spec.Group == kind.Group && d.Status.AcceptedNames.Kind == kind.Kind {
+			return schema.GroupResource{Group: kind.Group, Resource: d.Spec.Names.Plural}, d.Spec.Scope == apiextensionsv1.NamespaceScoped, true
+		}
+	}
+	return schema.GroupResource{}, false, false
+}
+
+func (n *servedNames) KindOf(resource schema.GroupResource) (schema.GroupVersionKind, bool) {
+	if kind, ok := n.kinds[resource]; ok {
+		return kind, true
+	}
+	for _, d := range n.custom.Established() {
+		if d.Spec.Group == resource.Group && d.Spec.Names.Plural == resource.Resource {
+			return schema.GroupVersionKind{Group: resource.Group, Version: d.Spec.Versions[0].Name, Kind: d.Status.AcceptedNames.Kind}, true
+		}
+	}
+	return schema.GroupVersionKind{}, false
+}
