@@ -1,26 +1,29 @@
 package server
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"unicode"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// withAuthor sets the user and the field manager that the store records with a write.
+// withAuthor sets what the store records about the author of a write.
 func withAuthor(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			next.ServeHTTP(w, r)
 			return
 		}
-		author := sqlstore.Author{FieldManager: fieldManager(r)}
+		author := sqlstore.Author{FieldManager: fieldManager(r), AuditID: string(audit.GetAuditIDTruncated(r.Context()))}
+		author.Address, _, _ = net.SplitHostPort(r.RemoteAddr) // not what headers say, which a client may set; "" within the process
 		if user, ok := request.UserFrom(r.Context()); ok {
 			author.User = user.GetName()
 		}

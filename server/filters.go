@@ -100,6 +100,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
 		withAuthor,
+		withExactGet,
 		s.written.byClients,
 		withMemoryAccount,
 		s.beginServing,

@@ -64,7 +64,11 @@ func (c *Change) size() int64 {
 }
 
 // Author is the author of a write, as recorded in the log.
-type Author struct{ User, FieldManager string }
+type Author struct {
+	User, FieldManager string
+	// Address is that of the client, and AuditID the request's in the audit log; "" if there is none.
+	Address, AuditID string
+}
 
 type authorKey struct{}
 

@@ -7,6 +7,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/server/changes"
 )
 
 // kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
@@ -57,6 +59,17 @@ func servingApproverBinding() rbacv1.ClusterRoleBinding {
 		ObjectMeta: metav1.ObjectMeta{Name: servingApproverRole, Annotations: updated()},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servingApproverRole},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ServingApprover}},
+	}
+}
+
+// historyRole lets everyone with the role view, edit or admin read the changes of the objects that they may get.
+func historyRole() rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "sqube:aggregate-history-to-view", Annotations: updated(),
+			Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
+		},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{changes.Resource}, Verbs: []string{"get", "list", "watch"}}},
 	}
 }
 

@@ -37,6 +37,8 @@ type Entry struct {
 	// Before and After are the object's JSON in its stored version, without its resourceVersion. Before is nil for a creation, and if
 	// it is no longer kept. After is nil for a deletion.
 	Before, After []byte
+	// Unreadable is why Before and After are missing, such as a lost key; nil if they are not.
+	Unreadable error
 
 	head        head
 	differences []inspect.Difference // of an update whose Before is known
@@ -65,10 +67,7 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		if err != nil || !allowed {
 			return err
 		}
-		e, err := l.entry(ctx, c)
-		if err != nil {
-			return err
-		}
+		e := l.entry(ctx, c)
 		if !s.matchesKind(e.head.Kind) || len(s.paths) > 0 && !s.matchesPaths(e.paths()) {
 			return nil
 		}
@@ -81,14 +80,26 @@ func internal(group, resource string) bool {
 	return group == "sqube.io" || group == "" && resource == "rangeallocations"
 }
 
-// entry decrypts a change.
-func (l *Log) entry(ctx context.Context, c *history.Change) (e *Entry, err error) {
-	e = &Entry{Change: c}
-	if e.Before, err = l.decrypt(ctx, c, c.Previous); err != nil {
-		return nil, err
+// entry decrypts a change. One that can't be read is no reason to hide that it happened.
+func (l *Log) entry(ctx context.Context, c *history.Change) *Entry {
+	e := &Entry{Change: c}
+	if e.Unreadable = l.read(ctx, e); e.Unreadable != nil {
+		e.Before, e.After, e.differences = nil, nil, nil
 	}
-	if e.After, err = l.decrypt(ctx, c, c.Value); err != nil {
-		return nil, err
+	if e.head.Kind == "" {
+		if kind, ok := l.Served.KindOf(schema.GroupResource{Group: c.Group, Resource: c.Resource}); ok {
+			e.head.APIVersion, e.head.Kind = kind.ToAPIVersionAndKind()
+		}
+	}
+	return e
+}
+
+func (l *Log) read(ctx context.Context, e *Entry) (err error) {
+	if e.Before, err = l.decrypt(ctx, e.Change, e.Previous); err != nil {
+		return err
+	}
+	if e.After, err = l.decrypt(ctx, e.Change, e.Value); err != nil {
+		return err
 	}
 	object := e.After
 	if object == nil {
@@ -96,15 +107,13 @@ func (l *Log) entry(ctx context.Context, c *history.Change) (e *Entry, err error
 	}
 	if object != nil {
 		if err := json.Unmarshal(object, &e.head); err != nil {
-			return nil, fmt.Errorf("reading revision %d: %w", c.ID, err)
+			return fmt.Errorf("reading revision %d: %w", e.ID, err)
 		}
-	} else if kind, ok := l.Served.KindOf(schema.GroupResource{Group: c.Group, Resource: c.Resource}); ok {
-		e.head.APIVersion, e.head.Kind = kind.ToAPIVersionAndKind()
 	}
 	if e.Before != nil && e.After != nil {
 		e.differences, err = inspect.Differences(e.Before, e.After)
 	}
-	return e, err
+	return err
 }
 
 func (l *Log) decrypt(ctx context.Context, c *history.Change, stored []byte) ([]byte, error) {

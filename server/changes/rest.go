@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // REST is the storage of the resource.
@@ -106,7 +108,7 @@ func (r *reader) each(ctx context.Context, s *Selection, yield func(*Entry) erro
 	if errors.Is(err, errEnough) {
 		return nil
 	}
-	return err
+	return apistorage.ClientError(err)
 }
 
 // selectionOf returns what the options of a list or watch select at a moment.
@@ -204,7 +206,7 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
 		log, err := r.log.Store.Position(ctx)
 		if err != nil {
-			return at, unavailable(err)
+			return at, apistorage.ClientError(err)
 		}
 		at.Snapshot = log.Revision
 	}
@@ -232,13 +234,5 @@ func (r *REST) await(ctx context.Context, resourceVersion string) (int64, error)
 	if err == nil && revision > at.Revision {
 		return 0, storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Revision), 1)
 	}
-	return revision, unavailable(err)
-}
-
-// unavailable returns the error of a request whose read failed.
-func unavailable(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return apierrors.NewServiceUnavailable(err.Error())
+	return revision, apistorage.ClientError(err)
 }

@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,8 +98,9 @@ func (c *Change) short() string {
 
 // values returns changed fields and their values, with so many bytes.
 func (c *Change) values(most, bytes int) string {
+	fields := slices.DeleteFunc(slices.Clone(c.Changed), func(f Field) bool { return f.Path == ".metadata.generation" }) // others say more
 	var parts []string
-	for i, f := range c.Changed {
+	for i, f := range fields {
 		if i == most {
 			break
 		}
@@ -111,7 +113,7 @@ func (c *Change) values(most, bytes int) string {
 			parts = append(parts, f.Path+": "+old+" → "+now)
 		}
 	}
-	if more := len(c.Changed) - len(parts) + c.MoreChanged; more > 0 {
+	if more := len(fields) - len(parts) + c.MoreChanged; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	return orNone(strings.Join(parts, ", "))

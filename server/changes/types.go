@@ -25,7 +25,7 @@ type Change struct {
 
 	// Changed has the fields that an update changed, except managedFields.
 	Changed []Field `json:"changed,omitempty"`
-	// ChangedUnknown is set if the version before an update is no longer kept.
+	// ChangedUnknown is set if the version before an update is no longer kept, or can't be read.
 	ChangedUnknown bool `json:"changedUnknown,omitempty"`
 	// MoreChanged is how many changed fields are left out, since there are too many.
 	MoreChanged int `json:"moreChanged,omitempty"`

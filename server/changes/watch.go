@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 const (
@@ -53,7 +55,7 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	}
 	at, err := r.log.Store.Position(ctx)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, apistorage.ClientError(err)
 	}
 	switch asked := options.SendInitialEvents; {
 	case asked != nil && *asked: // all that is kept, whatever the revision is
@@ -116,7 +118,7 @@ func (w *watcher) follow() error {
 func (w *watcher) read() error {
 	at, err := w.log.Store.Position(w.ctx)
 	if err != nil {
-		return unavailable(err)
+		return apistorage.ClientError(err)
 	}
 	if w.last > 0 && w.last < at.Compacted {
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.last, at.Compacted))

@@ -39,6 +39,9 @@ func interpret(err error) error {
 	return apierrors.NewInternalError(errDatastore)
 }
 
+// ClientError returns what a client may see of an error of the store, or of package storage.
+func ClientError(err error) error { return interpret(err) }
+
 // hasReason reports whether clients may see the error: it is an API status, or an error of package storage, which the registry
 // turns into one.
 func hasReason(err error) bool {

@@ -26,7 +26,9 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 	if err := s.awaitRevision(ctx, opts.ResourceVersion, 0); err != nil {
 		return err
 	}
-	r, _, err := s.get(ctx, row)
+	w := &walk{Storage: s}
+	w.query.Revision, _ = ctx.Value(exactKey{}).(int64)
+	r, err := w.getOne(ctx, row)
 	if err != nil {
 		return err
 	}
@@ -40,6 +42,13 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 		return s.getRaw(ctx, r, full, raw)
 	}
 	return s.view(ctx, r, full, out)
+}
+
+type exactKey struct{}
+
+// WithRevision returns a context whose gets return objects as they were at a revision. Storage.Get has no option for that.
+func WithRevision(ctx context.Context, revision int64) context.Context {
+	return context.WithValue(ctx, exactKey{}, revision)
 }
 
 // get reads one row. A key that no object can have, such as one that is not UTF-8, is not found, without a database access.
