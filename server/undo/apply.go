@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 const (
@@ -25,9 +28,9 @@ const (
 	attempts = 3
 )
 
-// Apply applies a plan, step by step, and sets their results. It stops at the first that fails, and before the request's time is
+// run applies a plan, step by step, and sets their results. It stops at the first that fails, and before the request's time is
 // up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which revisions its writes are.
-func (p *Planner) Apply(ctx context.Context, steps []Step) (complete bool, applied *Range) {
+func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *Range) {
 	failed := ""
 	for i := range steps {
 		step := &steps[i]
@@ -66,12 +69,16 @@ func (r *Range) with(revision int64) *Range {
 
 // apply applies a step and returns the revision of the write. If the object has changed since the plan, it plans the step anew, and
 // fails if that would do anything else or overwrite more.
-func (p *Planner) apply(ctx context.Context, step *Step) (revision int64, err error) {
+func (p *planner) apply(ctx context.Context, step *Step) (revision int64, err error) {
 	for range attempts {
 		if revision, err = p.write(ctx, step); !apierrors.IsConflict(err) || step.Action == Create {
 			return revision, err
 		}
-		anew, failed := p.step(ctx, step.work.key)
+		subjects, failed := p.selection.load(ctx, step.work.key)
+		if failed != nil {
+			return 0, err
+		}
+		anew, failed := p.step(ctx, subjects[step.work.key])
 		if failed != nil || anew == nil || anew.Action != step.Action || len(anew.Conflicts) > len(step.Conflicts) {
 			return 0, err
 		}
@@ -80,7 +87,7 @@ func (p *Planner) apply(ctx context.Context, step *Step) (revision int64, err er
 	return 0, err
 }
 
-func (p *Planner) write(ctx context.Context, step *Step) (int64, error) {
+func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 	w := step.work
 	version, err := schema.ParseGroupVersion(step.Object.APIVersion)
 	if err != nil {
@@ -91,7 +98,14 @@ func (p *Planner) write(ctx context.Context, step *Step) (int64, error) {
 	case Create:
 		return p.create(ctx, step, resource)
 	case Delete:
-		if err := p.Cluster.Delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
+		again := []Step{{Action: Delete, work: w}} // what it has may be new
+		if err := p.spare(ctx, again); err != nil {
+			return 0, err
+		}
+		if again[0].Action == Leave {
+			return 0, errors.New(again[0].Reason)
+		}
+		if err := p.cluster.delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 		return p.deletion(ctx, w), nil
@@ -103,7 +117,7 @@ func (p *Planner) write(ctx context.Context, step *Step) (int64, error) {
 			patch["metadata"] = metadata
 		}
 		metadata["resourceVersion"], metadata["uid"] = w.live.GetResourceVersion(), string(w.live.GetUID())
-		now, err := p.Cluster.Patch(ctx, resource, w.namespace, w.name, patch)
+		now, err := p.cluster.patch(ctx, resource, w.namespace, w.name, patch)
 		if err != nil {
 			return 0, err
 		}
@@ -112,20 +126,18 @@ func (p *Planner) write(ctx context.Context, step *Step) (int64, error) {
 }
 
 // deletion returns the revision of the change by which an object was deleted or marked for deletion, 0 if history does not have it (yet).
-func (p *Planner) deletion(ctx context.Context, w *work) (revision int64) {
+func (p *planner) deletion(ctx context.Context, w *work) (revision int64) {
 	q := w.query()
 	q.After = revisionOf(w.live)
-	_ = walk(ctx, p.History, q, func(c *Change) error {
-		if c.Manager == Manager {
-			revision = c.Revision
-			return errEnough
-		}
-		return nil
+	only := func(c *history.Change) bool { return c.FieldManager == Manager }
+	_ = p.past.walk(ctx, q, only, func(c *change) error {
+		revision = c.ID
+		return errEnough
 	})
 	return revision
 }
 
-func (p *Planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
+func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
 	w := step.work
 	object := w.target.DeepCopy()
 	references := object.GetOwnerReferences()
@@ -135,16 +147,16 @@ func (p *Planner) create(ctx context.Context, step *Step, resource schema.GroupV
 		}
 	}
 	object.SetOwnerReferences(slices.Clip(references))
-	made, err := p.Cluster.Create(ctx, resource, object)
+	made, err := p.cluster.create(ctx, resource, object)
 	if apierrors.IsInvalid(err) && w.group == "" && w.resource == "services" {
 		if dropped := withoutAllocations(object); len(dropped) > 0 {
-			if made, err = p.Cluster.Create(ctx, resource, object); err == nil {
+			if made, err = p.cluster.create(ctx, resource, object); err == nil {
 				step.Message = fmt.Sprintf("without its former %s, which another has now", strings.Join(dropped, ", "))
 			}
 		}
 	}
 	if w.group != "" && apierrors.IsNotFound(err) { // the definition may have been created a moment ago
-		err = p.retry(ctx, func() error { made, err = p.Cluster.Create(ctx, resource, object); return err })
+		err = p.retry(ctx, func() error { made, err = p.cluster.create(ctx, resource, object); return err })
 	}
 	if err != nil {
 		return 0, err
@@ -152,7 +164,7 @@ func (p *Planner) create(ctx context.Context, step *Step, resource schema.GroupV
 	p.uids[w.uid] = string(made.GetUID())
 	if w.of(definitions) {
 		err = p.retry(ctx, func() error {
-			now, err := p.Cluster.Get(ctx, resource, "", w.name)
+			now, err := p.cluster.get(ctx, resource, "", w.name)
 			if err == nil && !isEstablished(now) {
 				err = apierrors.NewNotFound(resource.GroupResource(), w.name)
 			}
@@ -163,7 +175,7 @@ func (p *Planner) create(ctx context.Context, step *Step, resource schema.GroupV
 }
 
 // retry calls do until it finds what it looks for.
-func (p *Planner) retry(ctx context.Context, do func() error) (last error) {
+func (p *planner) retry(ctx context.Context, do func() error) (last error) {
 	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(context.Context) (bool, error) {
 		last = do()
 		return !apierrors.IsNotFound(last), nil

@@ -16,29 +16,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cluster are the objects as they are, as the caller may read and write them. Errors are those of the API.
-type Cluster interface {
-	Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
-	Create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	// Patch applies a JSON merge patch.
-	Patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error)
-	// Delete deletes live, if it still is that version.
-	Delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error
-	// Resource returns the resource of a kind, a guess if the server does not have it.
-	Resource(ctx context.Context, kind schema.GroupVersionKind) metav1.APIResource
-	// UID returns the uid of the object that an owner reference names.
-	UID(ctx context.Context, apiVersion, kind, namespace, name string) (string, error)
-}
-
-// client is a Cluster.
-type client struct {
+// cluster are the objects as they are, as the caller may read and write them. Errors are those of the API.
+type cluster struct {
 	dynamic   dynamic.Interface
 	discovery discovery.DiscoveryInterface
 	resources map[schema.GroupVersion][]metav1.APIResource
 }
 
-// NewCluster returns the cluster that a configuration reaches, as its user.
-func NewCluster(config *rest.Config) (Cluster, error) {
+// newCluster returns the cluster that a configuration reaches, as its user.
+func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = Manager // the manager of deletions
 	config.WarningHandler = rest.NoWarnings{}
@@ -48,17 +34,17 @@ func NewCluster(config *rest.Config) (Cluster, error) {
 		return nil, err
 	}
 	discovery, err := discovery.NewDiscoveryClientForConfig(config)
-	return &client{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}}, err
+	return &cluster{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}}, err
 }
 
-func (c *client) in(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+func (c *cluster) in(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return c.dynamic.Resource(resource)
 	}
 	return c.dynamic.Resource(resource).Namespace(namespace)
 }
 
-func (c *client) Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+func (c *cluster) get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	found, err := c.in(resource, namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -66,11 +52,12 @@ func (c *client) Get(ctx context.Context, resource schema.GroupVersionResource, 
 	return found, nil
 }
 
-func (c *client) Create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c *cluster) create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return c.in(resource, object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{FieldManager: Manager})
 }
 
-func (c *client) Patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error) {
+// patch applies a JSON merge patch.
+func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error) {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
@@ -78,14 +65,16 @@ func (c *client) Patch(ctx context.Context, resource schema.GroupVersionResource
 	return c.in(resource, namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
 }
 
-func (c *client) Delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error {
+// delete deletes live, if it still is that version.
+func (c *cluster) delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error {
 	uid, version := live.GetUID(), live.GetResourceVersion()
 	return c.in(resource, live.GetNamespace()).Delete(ctx, live.GetName(), metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
 }
 
-func (c *client) Resource(_ context.Context, kind schema.GroupVersionKind) metav1.APIResource {
+// resource returns the resource of a kind, a guess if the server does not have it.
+func (c *cluster) resource(kind schema.GroupVersionKind) metav1.APIResource {
 	all, known := c.resources[kind.GroupVersion()]
 	if !known {
 		if list, err := c.discovery.ServerResourcesForGroupVersion(kind.GroupVersion().String()); err == nil {
@@ -102,16 +91,17 @@ func (c *client) Resource(_ context.Context, kind schema.GroupVersionKind) metav
 	return metav1.APIResource{Name: plural.Resource, Kind: kind.Kind, Namespaced: true}
 }
 
-func (c *client) UID(ctx context.Context, apiVersion, kind, namespace, name string) (string, error) {
+// uidOf returns the uid of the object that an owner reference names.
+func (c *cluster) uidOf(ctx context.Context, apiVersion, kind, namespace, name string) (string, error) {
 	version, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
 		return "", apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
 	}
-	resource := c.Resource(ctx, version.WithKind(kind))
+	resource := c.resource(version.WithKind(kind))
 	if !resource.Namespaced {
 		namespace = ""
 	}
-	owner, err := c.Get(ctx, version.WithResource(resource.Name), namespace, name)
+	owner, err := c.get(ctx, version.WithResource(resource.Name), namespace, name)
 	if err != nil {
 		return "", err
 	}

@@ -14,13 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-// Planner plans an undo and applies it, for one request.
-type Planner struct {
-	History History
-	Cluster Cluster // as the caller
+// planner plans an undo and applies it, for one request.
+type planner struct {
+	past    *past
+	cluster *cluster // as the caller
 
 	spec      *Spec
 	selection *selection
@@ -38,42 +40,40 @@ type work struct {
 	live   *unstructured.Unstructured // what it is, nil if it does not exist
 }
 
-// shown is the number of changes that a step names.
-const shown = 3
+const (
+	// shown is the number of changes that a step names.
+	shown = 3
+	// maxValue is how many bytes of a value a step shows.
+	maxValue = 1024
+)
 
-// Plan returns the steps of an undo. It returns an API error if spec is invalid, or nothing can be undone.
-func (p *Planner) Plan(ctx context.Context, spec *Spec) ([]Step, error) {
+// plan returns the steps of an undo. It returns an API error if spec is invalid, or nothing can be undone.
+func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
-	p.spec, p.selection = spec, newSelection(p.History)
+	p.spec, p.selection = spec, newSelection(p.past)
 	p.uids, p.planned, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}
-	var err error
-	if spec.Object != nil {
-		var k key
-		if k, err = p.named(ctx, spec.Object); err == nil {
-			p.root = &k
-			err = p.selection.object(ctx, k, spec.To)
-		}
-	} else {
-		err = p.selection.changes(ctx, spec.Changes)
+	if err := p.choose(ctx); err != nil {
+		return nil, err
 	}
-	if err == nil && spec.To == nil {
-		err = p.selection.follow(ctx)
-	}
+	keys := slices.SortedFunc(maps.Keys(p.selection.undone), func(a, b key) int { return strings.Compare(a.String(), b.String()) })
+	subjects, err := p.selection.load(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
 	var steps []Step
-	keys := slices.SortedFunc(maps.Keys(p.selection.undone), func(a, b key) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
-		step, err := p.step(ctx, k)
+		step, err := p.step(ctx, subjects[k])
 		if err != nil {
 			return nil, err
 		}
 		if step != nil {
 			steps = append(steps, *step)
 		}
+	}
+	if err := p.spare(ctx, steps); err != nil {
+		return nil, err
 	}
 	steps = order(steps)
 	for i := range steps {
@@ -84,21 +84,39 @@ func (p *Planner) Plan(ctx context.Context, spec *Spec) ([]Step, error) {
 	return steps, nil
 }
 
+// choose selects the changes to take back.
+func (p *planner) choose(ctx context.Context) error {
+	if p.spec.Object == nil {
+		if err := p.selection.changes(ctx, p.spec.Changes); err != nil {
+			return err
+		}
+		return p.selection.follow(ctx)
+	}
+	k, err := p.named(p.spec.Object)
+	if err != nil {
+		return err
+	}
+	p.root = &k
+	if err := p.selection.object(ctx, k, p.spec.To); err != nil || p.spec.To != nil {
+		return err
+	}
+	return p.selection.follow(ctx)
+}
+
 func (s *Spec) validate() error {
-	invalid := func(format string, args ...any) error { return apierrors.NewBadRequest(fmt.Sprintf(format, args...)) }
 	switch {
 	case (s.Object == nil) == (s.Changes == nil):
-		return invalid("spec must have either object or changes")
+		return refuse("spec must have either object or changes")
 	case s.Changes != nil && s.To != nil:
-		return invalid("spec.to is only for spec.object: use since or afterRevision in spec.changes")
+		return refuse("spec.to is only for spec.object: use since or afterRevision in spec.changes")
 	}
 	if o := s.Object; o != nil {
 		if o.Name == "" || o.Kind == "" && o.Resource == "" {
-			return invalid("spec.object must have a name, and a kind or a resource")
+			return refuse("spec.object must have a name, and a kind or a resource")
 		}
 	}
 	if c := s.Changes; c != nil && c.User == "" && c.FieldManager == "" && c.Since == nil && c.AfterRevision == 0 {
-		return invalid("spec.changes must have a user, a fieldManager, since or afterRevision: it would be everything otherwise")
+		return refuse("spec.changes must have a user, a fieldManager, since or afterRevision: it would be everything otherwise")
 	}
 	if to := s.To; to != nil {
 		given := 0
@@ -108,40 +126,40 @@ func (s *Spec) validate() error {
 			}
 		}
 		if given != 1 || to.Revision < 0 || to.Before < 0 {
-			return invalid("spec.to must have one of revision, before and time")
+			return refuse("spec.to must have one of revision, before and time")
 		}
 	}
 	return nil
 }
 
 // named returns the key of the object that a reference names.
-func (p *Planner) named(ctx context.Context, o *ObjectReference) (key, error) {
+func (p *planner) named(o *ObjectReference) (key, error) {
 	k := key{group: o.Group, resource: o.Resource, namespace: o.Namespace, name: o.Name}
 	version, err := schema.ParseGroupVersion(o.APIVersion)
 	if err != nil {
-		return k, apierrors.NewBadRequest("spec.object.apiVersion: " + err.Error())
+		return k, refuse("spec.object.apiVersion: %v", err)
 	}
 	if k.group == "" {
 		k.group = version.Group
 	}
 	if k.resource == "" {
-		k.resource = p.Cluster.Resource(ctx, version.WithKind(o.Kind)).Name
+		k.resource = p.cluster.resource(version.WithKind(o.Kind)).Name
 	}
 	return k, nil
 }
 
 // step returns what to do with an object, nil if nothing was done to it but to its status.
-func (p *Planner) step(ctx context.Context, k key) (*Step, error) {
-	sub, err := p.selection.load(ctx, k)
-	if err != nil || len(sub.changes) == 0 {
-		return nil, err
+func (p *planner) step(ctx context.Context, sub *subject) (*Step, error) {
+	if len(sub.changes) == 0 {
+		return nil, nil
 	}
+	k := sub.key
 	kind, err := sub.kind()
 	if err != nil {
 		return nil, err
 	}
 	resource := kind.GroupVersion().WithResource(k.resource)
-	live, err := p.Cluster.Get(ctx, resource, k.namespace, k.name)
+	live, err := p.cluster.get(ctx, resource, k.namespace, k.name)
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}
@@ -164,11 +182,11 @@ func (p *Planner) step(ctx context.Context, k key) (*Step, error) {
 }
 
 // decide sets the action of a step.
-func (p *Planner) decide(step *Step, sub *subject, r *reverted) {
+func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	w := step.work
 	if w.live != nil {
 		for _, c := range sub.changes {
-			if c.Operation == Deleted && c.UID != string(w.live.GetUID()) {
+			if c.Operation == dialect.Delete && c.UID != string(w.live.GetUID()) {
 				p.uids[c.UID] = string(w.live.GetUID())
 			}
 		}
@@ -192,12 +210,12 @@ func (p *Planner) decide(step *Step, sub *subject, r *reverted) {
 		p.leaveOut(step, sub)
 	case r.object == nil:
 		step.Action = Delete
-		if _, whole := p.selection.wholly[w.key]; whole {
+		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, w.live)
 		}
 	default:
 		step.Action = Patch
-		if _, whole := p.selection.wholly[w.key]; whole {
+		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, w.live)
 		}
 		step.Diff = fieldChanges(w.key, inspect.DifferencesOf(current, r.object))
@@ -211,7 +229,7 @@ func (p *Planner) decide(step *Step, sub *subject, r *reverted) {
 }
 
 // leaveOut leaves an object out that comes back by itself, or must not come back.
-func (p *Planner) leaveOut(step *Step, sub *subject) {
+func (p *planner) leaveOut(step *Step, sub *subject) {
 	former := step.work.target
 	for _, c := range sub.changes { // with its status
 		if c.UID != step.work.uid || c.Before == nil {
@@ -236,14 +254,51 @@ func (p *Planner) leaveOut(step *Step, sub *subject) {
 }
 
 // leaveOwned leaves what a controller keeps as its owner says.
-func (p *Planner) leaveOwned(step *Step, o *unstructured.Unstructured) {
+func (p *planner) leaveOwned(step *Step, o *unstructured.Unstructured) {
 	if reason := remade(step.work.key, o); reason != "" && *p.root != step.work.key {
 		step.Action, step.Reason = Leave, reason
 	}
 }
 
+// spare leaves namespaces and definitions that would be deleted, but have what the plan leaves: others have made or changed it since.
+func (p *planner) spare(ctx context.Context, steps []Step) error {
+	deleted := map[key]bool{}
+	for _, s := range steps {
+		deleted[s.work.key] = s.Action == Delete
+	}
+	for i := range steps {
+		step := &steps[i]
+		q, holds := step.work.content()
+		if step.Action != Delete || !holds {
+			continue
+		}
+		q.After = p.selection.first(step.work.key) - 1
+		seen := map[key]bool{}
+		newest := func(c *history.Change) bool {
+			k := keyOf(c)
+			before := seen[k]
+			seen[k] = true
+			return !before && c.Operation != dialect.Delete && !deleted[k] && !transient(k)
+		}
+		if err := p.past.walk(ctx, q, newest, func(c *change) error {
+			object, err := decode(c.After)
+			if err != nil || c.marked || remade(c.key(), &unstructured.Unstructured{Object: object}) != "" {
+				return err
+			}
+			step.Conflicts = append(step.Conflicts, Conflict{Change: c.reference(), Forced: p.spec.Force})
+			if !p.spec.Force {
+				step.Action, step.Reason = Leave, fmt.Sprintf("it has %s, which would be deleted with it", c.key())
+			}
+			return errEnough
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // complete adds what depends on other steps.
-func (p *Planner) complete(ctx context.Context, step *Step) error {
+func (p *planner) complete(ctx context.Context, step *Step) error {
 	if step.Action != Create {
 		return nil
 	}
@@ -258,7 +313,7 @@ func (p *Planner) complete(ctx context.Context, step *Step) error {
 			kept = append(kept, owner)
 			continue
 		}
-		uid, err := p.Cluster.UID(ctx, owner.APIVersion, owner.Kind, w.namespace, owner.Name)
+		uid, err := p.cluster.uidOf(ctx, owner.APIVersion, owner.Kind, w.namespace, owner.Name)
 		switch {
 		case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 			return err
@@ -274,7 +329,7 @@ func (p *Planner) complete(ctx context.Context, step *Step) error {
 }
 
 // claim says of a PersistentVolumeClaim what becomes of its volume.
-func (p *Planner) claim(ctx context.Context, step *Step) {
+func (p *planner) claim(ctx context.Context, step *Step) {
 	target := step.work.target
 	volume, _, _ := unstructured.NestedString(target.Object, "spec", "volumeName")
 	switch {
@@ -284,7 +339,7 @@ func (p *Planner) claim(ctx context.Context, step *Step) {
 		step.Warnings = append(step.Warnings, fmt.Sprintf("its data is there only if the volume behind %s is", volume))
 		return
 	}
-	pv, err := p.Cluster.Get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, "", volume)
+	pv, err := p.cluster.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, "", volume)
 	switch {
 	case apierrors.IsNotFound(err):
 		unstructured.RemoveNestedField(target.Object, "spec", "volumeName")
@@ -316,7 +371,7 @@ func (s *subject) kind() (schema.GroupVersionKind, error) {
 
 func (s *subject) references() (all []ChangeReference) {
 	for _, c := range s.changes {
-		if s.undone[c.Revision] && len(all) < shown {
+		if s.undone[c.ID] && len(all) < shown {
 			all = append(all, c.reference())
 		}
 	}
@@ -336,6 +391,9 @@ func fieldChanges(k key, all []inspect.Difference) []FieldChange {
 		}
 		if secret && (strings.HasPrefix(path, ".data") || strings.Contains(path, lastApplied)) {
 			return fmt.Sprintf("(%d bytes)", len(encoded))
+		}
+		if len(encoded) > maxValue {
+			return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))
 		}
 		return string(encoded)
 	}

@@ -2,9 +2,7 @@ package undo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,13 +13,15 @@ import (
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
-	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Resource is the name of the resource.
 const Resource = "undos"
 
 func init() { changes.Register(&Undo{}) }
+
+// running are the undos that are planned or applied now. Their number is limited, since each can take much memory and many requests.
+var running = make(chan struct{}, 4)
 
 // REST serves the resource undos, which can only be created.
 type REST struct {
@@ -64,41 +64,24 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 	if !ok {
 		return nil, apierrors.NewUnauthorized("an undo is done as its user")
 	}
-	cluster, err := NewCluster(r.ConfigAs(caller))
+	select {
+	case running <- struct{}{}:
+		defer func() { <-running }()
+	default:
+		return nil, apierrors.NewTooManyRequests("other undos are going on", 1)
+	}
+	cluster, err := newCluster(r.ConfigAs(caller))
 	if err != nil {
 		return nil, err
 	}
-	planner := &Planner{History: known{r.Log, caller}, Cluster: cluster}
-	steps, err := planner.Plan(ctx, &undo.Spec)
+	p := &planner{past: &past{r.Log, caller}, cluster: cluster}
+	steps, err := p.plan(ctx, &undo.Spec)
 	if err != nil {
-		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-			return nil, err
-		}
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
-	undo.Status = Status{Plan: steps}
+	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
-		undo.Status.Complete, undo.Status.Applied = planner.Apply(ctx, steps)
+		undo.Status.Complete, undo.Status.Applied = p.run(ctx, steps)
 	}
 	return undo, nil
-}
-
-// known is the History of a user.
-type known struct {
-	log  *changes.Log
-	user user.Info
-}
-
-// Changes implements History.
-func (k known) Changes(ctx context.Context, q Query, yield func(*Change) error) error {
-	s := &changes.Selection{Query: history.Query{Namespace: q.Namespace, Name: q.Name, After: q.After, Before: q.Before, NewestFirst: true}}
-	if q.Resource != "" {
-		s.Resource = &history.Resource{Group: q.Group, Name: q.Resource}
-	}
-	return k.log.Each(ctx, k.user, s, func(e *changes.Entry) error {
-		return yield(&Change{
-			Revision: e.ID, Operation: Operation(e.Operation), Group: e.Group, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name,
-			UID: e.UID, User: e.User, Manager: e.FieldManager, Written: time.UnixMilli(e.WrittenAt), Before: e.Before, After: e.After,
-		})
-	})
 }

@@ -119,7 +119,7 @@ func identifies(by []string, list any) bool {
 		if !ok || fields[by[0]] == nil {
 			return false
 		}
-		key := keyOf(by, fields)
+		key := elementKey(by, fields)
 		if seen[key] {
 			return false
 		}
@@ -128,7 +128,7 @@ func identifies(by []string, list any) bool {
 	return true
 }
 
-func keyOf(by []string, element map[string]any) string {
+func elementKey(by []string, element map[string]any) string {
 	parts := make([]string, 0, len(by))
 	for _, name := range by {
 		if value, ok := element[name]; ok {
@@ -148,7 +148,7 @@ func keyed(by []string, list any) elements {
 	e := elements{byKey: map[string]any{}}
 	all, _ := list.([]any)
 	for _, element := range all {
-		key := keyOf(by, element.(map[string]any))
+		key := elementKey(by, element.(map[string]any))
 		e.keys = append(e.keys, key)
 		e.byKey[key] = element
 	}
