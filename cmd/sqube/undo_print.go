@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/undo"
+)
+
+// printUndo prints a plan, or what has become of it.
+func printUndo(out io.Writer, u *undo.Undo) error {
+	text := &strings.Builder{}
+	line := func(indent, format string, args ...any) {
+		fmt.Fprintln(text, indent+terminal.Printable(fmt.Sprintf(format, args...)))
+	}
+	for _, note := range u.Status.Notes {
+		line("", "note: %s", note)
+	}
+	counts := map[undo.Action]int{}
+	for _, step := range u.Status.Plan {
+		counts[step.Action]++
+		line("", "%s", headline(&step))
+		for _, d := range step.Diff {
+			line("    ", "%s: %s → %s", d.Path, orNone(d.From), orNone(d.To))
+		}
+		for _, w := range step.Warnings {
+			line("    ", "warning: %s", w)
+		}
+		for _, c := range step.Conflicts {
+			line("    ", "%s", conflictLine(&c))
+		}
+	}
+	fmt.Fprintf(text, "\n%d to create, %d to change, %d to delete, %d left as they are.\n", counts[undo.Create], counts[undo.Patch], counts[undo.Delete], counts[undo.Leave])
+	switch applied := u.Status.Applied; {
+	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
+		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
+	case applied != nil:
+		fmt.Fprintf(text, "To take this back: undo --manager %s --after-revision %d --before-revision %d\n", undo.Manager, applied.AfterRevision, applied.BeforeRevision)
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func headline(s *undo.Step) string {
+	o := s.Object
+	group, _, grouped := strings.Cut(o.APIVersion, "/")
+	name := o.Resource
+	if grouped {
+		name += "." + group
+	}
+	if o.Namespace != "" {
+		name += " " + o.Namespace + "/" + o.Name
+	} else {
+		name += " " + o.Name
+	}
+	text := fmt.Sprintf("%-6s  %s", s.Action, name)
+	if s.Result != "" {
+		text += " (" + strings.ToLower(string(s.Result)) + ")"
+	}
+	for _, why := range []string{s.Reason, s.Message} {
+		if why != "" {
+			text += ": " + why
+		}
+	}
+	return text
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+func conflictLine(c *undo.Conflict) string {
+	text := "conflict"
+	if c.Path != "" {
+		text += " in " + c.Path
+	}
+	if c.Change.Revision != 0 {
+		text += fmt.Sprintf(": revision %d by %s", c.Change.Revision, c.Change.User)
+	}
+	if c.Forced {
+		text += " is overwritten"
+	}
+	return text
+}
+
+// unfinished returns an error if not all of a plan that was to be applied has been.
+func unfinished(u *undo.Undo) error {
+	if !u.Spec.Apply || u.Status.Complete {
+		return nil
+	}
+	return errors.New("not everything has been applied: run the same command again to go on")
+}
