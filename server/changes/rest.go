@@ -130,9 +130,10 @@ func selectionOf(ctx context.Context, options *internalversion.ListOptions, now 
 
 // position is where a list continues. It tells a client nothing but revisions of its own pages.
 type position struct {
-	Snapshot int64 `json:"rv"`   // the newest revision of the list
-	Last     int64 `json:"last"` // the last revision that was returned
-	Now      int64 `json:"now"`  // when the list began, in Unix milliseconds
+	Snapshot  int64 `json:"rv"`        // the newest revision of the list
+	Last      int64 `json:"last"`      // the last revision that was returned
+	Now       int64 `json:"now"`       // when the list began, in Unix milliseconds
+	Compacted int64 `json:"compacted"` // the revision up to which changes were removed by then
 }
 
 func (p position) token() string {
@@ -171,11 +172,12 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	s.Between(0, at.Snapshot+1)
 	switch {
 	case at.Last == 0:
-	case s.NewestFirst:
+	case s.NewestFirst: // it ends where what is kept ends
 		s.Between(0, at.Last)
 	default:
 		s.Between(at.Last, 0)
 	}
+	began := at
 	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Items: []Change{}}
 	err = reader.each(ctx, s, func(e *Entry) error {
 		if options.Limit > 0 && int64(len(list.Items)) == options.Limit {
@@ -183,10 +185,14 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 			return errEnough
 		}
 		c, err := e.change(ctx, reader.owners)
+		c.TypeMeta = metav1.TypeMeta{} // as in other lists
 		list.Items = append(list.Items, c)
 		at.Last = e.ID
 		return err
 	})
+	if err == nil && !s.NewestFirst {
+		err = r.stillKept(ctx, began)
+	}
 	return list, err
 }
 
@@ -202,15 +208,21 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 	if err != nil {
 		return position{}, err
 	}
-	at := position{Snapshot: wanted, Now: time.Now().UnixMilli()}
+	log, err := r.log.Store.Position(ctx)
+	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Compacted: log.Compacted}
 	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
-		log, err := r.log.Store.Position(ctx)
-		if err != nil {
-			return at, apistorage.ClientError(err)
-		}
 		at.Snapshot = log.Revision
 	}
-	return at, nil
+	return at, apistorage.ClientError(err)
+}
+
+// stillKept returns an error if changes after those of the last page have been removed since the list began.
+func (r *REST) stillKept(ctx context.Context, at position) error {
+	log, err := r.log.Store.Position(ctx)
+	if err == nil && log.Compacted > max(at.Compacted, at.Last) {
+		return apierrors.NewResourceExpired("changes of this list are no longer kept: list again without the continue token")
+	}
+	return apistorage.ClientError(err)
 }
 
 // futureTimeout is how long a request waits for a revision that does not exist yet, as for other resources.
