@@ -122,6 +122,9 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 		return nil, errors.New("--to and --before are for one object: want a resource and a name, such as deployments.apps web")
 	}
 	c := o.changes
+	if c.User == "" && c.FieldManager == "" && o.since == "" && c.AfterRevision == 0 {
+		return nil, errors.New("want a resource and a name, or at least one of --user, --manager, --since and --after-revision")
+	}
 	c.Namespace = o.namespace
 	for flag, text := range map[string]struct {
 		given string

@@ -23,6 +23,9 @@ func printUndo(out io.Writer, u *undo.Undo) error {
 	for _, step := range u.Status.Plan {
 		counts[step.Action]++
 		line("", "%s", headline(&step))
+		if len(step.Undoes) > 0 && step.Action != undo.Leave {
+			line("    ", "takes back %s", changesLine(step.Undoes))
+		}
 		for _, d := range step.Diff {
 			line("    ", "%s: %s → %s", d.Path, orNone(d.From), orNone(d.To))
 		}
@@ -33,7 +36,7 @@ func printUndo(out io.Writer, u *undo.Undo) error {
 			line("    ", "%s", conflictLine(&c))
 		}
 	}
-	fmt.Fprintf(text, "\n%d to create, %d to change, %d to delete, %d left as they are.\n", counts[undo.Create], counts[undo.Patch], counts[undo.Delete], counts[undo.Leave])
+	fmt.Fprintf(text, "\n%d to create, %d to update, %d to delete, %d left as they are.\n", counts[undo.Create], counts[undo.Update], counts[undo.Delete], counts[undo.Leave])
 	switch applied := u.Status.Applied; {
 	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
@@ -58,7 +61,7 @@ func headline(s *undo.Step) string {
 	}
 	text := fmt.Sprintf("%-6s  %s", s.Action, name)
 	if s.Result != "" {
-		text += " (" + strings.ToLower(string(s.Result)) + ")"
+		text += " (" + map[undo.Result]string{undo.Done: "done", undo.Failed: "failed", undo.NotTried: "not tried"}[s.Result] + ")"
 	}
 	for _, why := range []string{s.Reason, s.Message} {
 		if why != "" {
@@ -66,6 +69,19 @@ func headline(s *undo.Step) string {
 		}
 	}
 	return text
+}
+
+// changesLine says by whom changes are.
+func changesLine(all []undo.ChangeReference) string {
+	texts := make([]string, 0, len(all))
+	for _, c := range all {
+		text := fmt.Sprintf("%d by %s", c.Revision, c.User)
+		if c.FieldManager != "" {
+			text += " with " + c.FieldManager
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func orNone(value string) string {

@@ -28,33 +28,52 @@ const (
 	attempts = 3
 )
 
-// run applies a plan, step by step, and sets their results. It stops at the first that fails, and before the request's time is
-// up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which revisions its writes are.
+// run applies a plan, step by step, and sets their results. It goes on after a step that fails, but for what needs it, and ends before
+// the request's time is up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which
+// revisions its writes are.
 func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *Range) {
-	failed := ""
+	complete = true
+	var failed []*Step
 	for i := range steps {
 		step := &steps[i]
-		switch deadline, limited := ctx.Deadline(); {
-		case step.Action == Leave:
+		if step.Action == Leave {
 			continue
-		case failed != "":
-			step.Result, step.Message = NotTried, failed
-			continue
-		case ctx.Err() != nil, limited && time.Until(deadline) < reserve:
-			failed = "the request's time was up: run the same undo again to go on"
-			step.Result, step.Message = NotTried, failed
+		}
+		if deadline, limited := ctx.Deadline(); ctx.Err() != nil || limited && time.Until(deadline) < reserve {
+			step.Message = "the request's time was up"
+		} else {
+			step.Message = needed(step, failed)
+		}
+		if step.Message != "" {
+			step.Result, complete = NotTried, false
+			failed = append(failed, step)
 			continue
 		}
 		revision, err := p.apply(ctx, step)
 		if err != nil {
-			step.Result, step.Message = Failed, strings.TrimSpace(step.Message+" "+err.Error())
-			failed = "an earlier step failed: run the same undo again to go on"
+			step.Result, step.Message, complete = Failed, strings.TrimSpace(step.Message+" "+err.Error()), false
+			failed = append(failed, step)
 			continue
 		}
 		step.Result = Done
 		applied = applied.with(revision)
 	}
-	return failed == "", applied
+	return complete, applied
+}
+
+// needed returns why a step can't be tried after those that have failed, "" if it can.
+func needed(step *Step, failed []*Step) string {
+	if step.Action == Delete && len(failed) > 0 {
+		return "nothing is deleted after a failure"
+	}
+	for _, before := range failed {
+		w := before.work
+		owns := step.work.target != nil && slices.ContainsFunc(step.work.target.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return string(o.UID) == w.uid })
+		if before.Action == Create && (owns || w.holds(step.work.key)) {
+			return fmt.Sprintf("it needs %s", w.key)
+		}
+	}
+	return ""
 }
 
 func (r *Range) with(revision int64) *Range {

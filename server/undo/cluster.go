@@ -73,22 +73,26 @@ func (c *cluster) delete(ctx context.Context, resource schema.GroupVersionResour
 	})
 }
 
-// resource returns the resource of a kind, a guess if the server does not have it.
-func (c *cluster) resource(kind schema.GroupVersionKind) metav1.APIResource {
+// resource returns the resource of a kind and whether the server has it, as far as the caller may know. If not, it is a guess.
+func (c *cluster) resource(kind schema.GroupVersionKind) (_ metav1.APIResource, served bool) {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	guess := metav1.APIResource{Name: plural.Resource, Kind: kind.Kind, Namespaced: true}
 	all, known := c.resources[kind.GroupVersion()]
 	if !known {
-		if list, err := c.discovery.ServerResourcesForGroupVersion(kind.GroupVersion().String()); err == nil {
+		switch list, err := c.discovery.ServerResourcesForGroupVersion(kind.GroupVersion().String()); {
+		case err == nil:
 			all = list.APIResources
+		case !apierrors.IsNotFound(err):
+			return guess, true
 		}
 		c.resources[kind.GroupVersion()] = all
 	}
 	for _, r := range all {
 		if r.Kind == kind.Kind && !strings.Contains(r.Name, "/") {
-			return r
+			return r, true
 		}
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	return metav1.APIResource{Name: plural.Resource, Kind: kind.Kind, Namespaced: true}
+	return guess, false
 }
 
 // uidOf returns the uid of the object that an owner reference names.
@@ -97,7 +101,7 @@ func (c *cluster) uidOf(ctx context.Context, apiVersion, kind, namespace, name s
 	if err != nil {
 		return "", apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
 	}
-	resource := c.resource(version.WithKind(kind))
+	resource, _ := c.resource(version.WithKind(kind))
 	if !resource.Namespaced {
 		namespace = ""
 	}

@@ -28,7 +28,7 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 		selector.Properties[name] = schema
 	}
 	step := fields("", properties{
-		"action": described("string", "create, apply, delete or leave."),
+		"action": described("string", "create, update, delete or leave."),
 		"object": fields("The object.", properties{
 			"apiVersion": described("string", ""), "kind": described("string", ""), "resource": described("string", ""),
 			"namespace": described("string", ""), "name": described("string", ""),

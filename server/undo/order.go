@@ -49,7 +49,7 @@ func (k key) rank() int {
 // order sorts steps: what is created before what needs it, owners before what they own; then what is put back; then what is deleted, in
 // the opposite order of creation; then what is left.
 func order(steps []Step) []Step {
-	stage := map[Action]int{Create: 0, Patch: 1, Delete: 2, Leave: 3}
+	stage := map[Action]int{Create: 0, Update: 1, Delete: 2, Leave: 3}
 	slices.SortStableFunc(steps, func(a, b Step) int {
 		x, y := a.work.key, b.work.key
 		ranks := cmp.Compare(x.rank(), y.rank())

@@ -29,6 +29,7 @@ type planner struct {
 	root      *key              // the object of spec
 	uids      map[string]string // of former objects: those of their successors
 	planned   map[string]bool   // the uids of the objects that are created
+	defined   map[string]bool   // the names of the definitions that are created
 	volumes   map[string]bool   // the PersistentVolumes that are created
 }
 
@@ -53,7 +54,7 @@ func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 		return nil, err
 	}
 	p.spec, p.selection = spec, newSelection(p.past)
-	p.uids, p.planned, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}
+	p.uids, p.planned, p.defined, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	if err := p.choose(ctx); err != nil {
 		return nil, err
 	}
@@ -143,7 +144,8 @@ func (p *planner) named(o *ObjectReference) (key, error) {
 		k.group = version.Group
 	}
 	if k.resource == "" {
-		k.resource = p.cluster.resource(version.WithKind(o.Kind)).Name
+		resource, _ := p.cluster.resource(version.WithKind(o.Kind))
+		k.resource = resource.Name
 	}
 	return k, nil
 }
@@ -198,6 +200,9 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	switch {
 	case r.reason != "":
 		step.Action = Leave
+		if w.live != nil && remade(w.key, w.live) != "" {
+			step.Reason, step.Conflicts = remade(w.key, w.live), nil
+		}
 	case reflect.DeepEqual(current, r.object):
 		step.Action, step.Reason = Leave, "nothing to do: it is as it was"
 		if len(r.conflicts) > 0 {
@@ -214,7 +219,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 			p.leaveOwned(step, w.live)
 		}
 	default:
-		step.Action = Patch
+		step.Action = Update
 		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, w.live)
 		}
@@ -222,7 +227,10 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	}
 	if step.Action == Create {
 		p.planned[w.uid] = true
-		if w.group == "" && w.resource == "persistentvolumes" {
+		switch {
+		case w.of(definitions):
+			p.defined[w.name] = true
+		case w.group == "" && w.resource == "persistentvolumes":
 			p.volumes[w.name] = true
 		}
 	}
@@ -303,6 +311,15 @@ func (p *planner) complete(ctx context.Context, step *Step) error {
 		return nil
 	}
 	w := step.work
+	version, err := schema.ParseGroupVersion(step.Object.APIVersion)
+	if err != nil {
+		return err
+	}
+	if _, served := p.cluster.resource(version.WithKind(step.Object.Kind)); !served && !p.defined[w.full()] {
+		step.Action, step.Reason = Leave, fmt.Sprintf("%s is not served: bring back its CustomResourceDefinition first", w.full())
+		delete(p.planned, w.uid)
+		return nil
+	}
 	step.Warnings = append(step.Warnings, fresh(w.key, w.target)...)
 	if w.group == "" && w.resource == "persistentvolumeclaims" {
 		p.claim(ctx, step)

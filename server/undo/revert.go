@@ -140,7 +140,7 @@ func (s *subject) revertOne(r *reverted, c *change, force bool) error {
 // removeAgain takes back a creation.
 func (s *subject) removeAgain(r *reverted, c *change, after map[string]any, force bool) {
 	r.touched = true
-	if r.object == nil || r.uid != c.UID {
+	if r.object == nil || r.uid != c.UID && !s.madeByUndo() {
 		return // deleted since, and perhaps made by another
 	}
 	if !reflect.DeepEqual(r.object, after) {

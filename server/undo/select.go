@@ -168,7 +168,7 @@ func (s *selection) object(ctx context.Context, k key, to *Moment) error {
 	case now != nil && now.marked:
 		return refuse("%s is still being deleted: its finalizers, or what is in it, must go first", k)
 	case now != nil:
-		return refuse("%s exists: say to which moment it shall go back (spec.to)", k)
+		return refuse("%s exists: say to which moment it shall go back (spec.to; --to or --before)", k)
 	case last == nil:
 		return refuse("history has no %s: it never was, was deleted longer ago than history reaches, or you may not get it", k)
 	case holds && last.wasMarked:

@@ -138,7 +138,7 @@ func fresh(k key, o *unstructured.Unstructured) (warnings []string) {
 	return nil
 }
 
-// wants are the fields that a Service can do without, if another has got their values.
+// withoutAllocations removes the fields that a Service can do without, if another has got their values. It returns which it had.
 func withoutAllocations(o *unstructured.Unstructured) (dropped []string) {
 	for _, name := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort"} {
 		value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", name)

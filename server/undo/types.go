@@ -87,7 +87,7 @@ type Action string
 // The actions.
 const (
 	Create Action = "create"
-	Patch  Action = "apply"
+	Update Action = "update"
 	Delete Action = "delete"
 	Leave  Action = "leave"
 )

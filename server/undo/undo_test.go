@@ -184,14 +184,14 @@ func TestWrongImage(t *testing.T) {
 
 	spec := undo.Spec{Changes: one(wrong)}
 	const field = `.spec.template.spec.containers[name=app].image`
-	says(t, do(t, config, spec), `apply Deployment web | `+field+` "app:wrong" → "app:1"`)
+	says(t, do(t, config, spec), `update Deployment web | `+field+` "app:wrong" → "app:1"`)
 	now, err := joe.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	must(t, err)
 	if got := now.Spec.Template.Spec.Containers[0].Image; got != "app:wrong" {
 		t.Errorf("a plan has changed the image to %s", got)
 	}
 	spec.Apply = true
-	says(t, do(t, config, spec), `apply Deployment web done | `+field+` "app:wrong" → "app:1"`)
+	says(t, do(t, config, spec), `update Deployment web done | `+field+` "app:wrong" → "app:1"`)
 	now, err = joe.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	must(t, err)
 	if c := now.Spec.Template.Spec.Containers; c[0].Image != "app:1" || c[1].Image != "proxy:2" || *now.Spec.Replicas != 3 {
@@ -205,11 +205,11 @@ func TestWrongImage(t *testing.T) {
 	patch(joe, image("app:2"))
 	says(t, do(t, config, spec), `leave Deployment web: others have changed the same fields since | conflict `+field+` by joe`)
 	spec.Force = true
-	says(t, do(t, config, spec), `apply Deployment web done | `+field+` "app:2" → "app:1" | conflict `+field+` by joe forced`)
+	says(t, do(t, config, spec), `update Deployment web done | `+field+` "app:2" → "app:1" | conflict `+field+` by joe forced`)
 
 	// To a moment, all of it goes back.
 	says(t, do(t, config, undo.Spec{Object: &undo.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: ns, Name: "web"}, To: &undo.Moment{Before: wrong}}),
-		`apply Deployment web | .spec.replicas 3 → 1 | .spec.template.spec.containers[name=proxy].image "proxy:2" → "proxy:1"`)
+		`update Deployment web | .spec.replicas 3 → 1 | .spec.template.spec.containers[name=proxy].image "proxy:2" → "proxy:1"`)
 }
 
 // TestDeletedNamespace brings back a namespace with everything in it, stops in the middle, goes on, and then takes that back.
