@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -57,7 +56,7 @@ it is run again.`,
 			if o.output != "" && o.output != "json" {
 				return fmt.Errorf("--output must be json, not %q", o.output)
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			return o.run(cmd, args)
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -82,7 +81,8 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.output, "output", "o", "", "Print the plan as 'json'.")
 }
 
-func (o *undoOptions) run(ctx context.Context, out io.Writer, args []string) error {
+func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
+	out := cmd.OutOrStdout()
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
@@ -102,7 +102,7 @@ func (o *undoOptions) run(ctx context.Context, out io.Writer, args []string) err
 	if err != nil {
 		return err
 	}
-	answer, err := post(ctx, config, &undo.Undo{Spec: spec})
+	answer, err := post(cmd.Context(), config, &undo.Undo{Spec: spec})
 	if err != nil {
 		return terminal.OneLine(err)
 	}
@@ -113,7 +113,7 @@ func (o *undoOptions) run(ctx context.Context, out io.Writer, args []string) err
 		}
 		return errors.Join(err, unfinished(answer))
 	}
-	return errors.Join(printUndo(out, answer), unfinished(answer))
+	return errors.Join(printUndo(out, cmd.CommandPath(), answer), unfinished(answer))
 }
 
 // selected returns the changes that the flags select.

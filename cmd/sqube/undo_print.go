@@ -6,12 +6,15 @@ import (
 	"io"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/undo"
 )
 
-// printUndo prints a plan, or what has become of it.
-func printUndo(out io.Writer, u *undo.Undo) error {
+// printUndo prints a plan, or what has become of it and the command that takes it back.
+func printUndo(out io.Writer, command string, u *undo.Undo) error {
 	text := &strings.Builder{}
 	line := func(indent, format string, args ...any) {
 		fmt.Fprintln(text, indent+terminal.Printable(fmt.Sprintf(format, args...)))
@@ -23,8 +26,8 @@ func printUndo(out io.Writer, u *undo.Undo) error {
 	for _, step := range u.Status.Plan {
 		counts[step.Action]++
 		line("", "%s", headline(&step))
-		if len(step.Undoes) > 0 && step.Action != undo.Leave {
-			line("    ", "takes back %s", changesLine(step.Undoes))
+		if authors := changesLine(step.Undoes); authors != "" && step.Action != undo.Leave {
+			line("    ", "takes back %s", authors)
 		}
 		for _, d := range step.Diff {
 			line("    ", "%s: %s → %s", d.Path, orNone(d.From), orNone(d.To))
@@ -41,7 +44,7 @@ func printUndo(out io.Writer, u *undo.Undo) error {
 	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
 	case applied != nil:
-		fmt.Fprintf(text, "To take this back: undo --manager %s --after-revision %d --before-revision %d\n", undo.Manager, applied.AfterRevision, applied.BeforeRevision)
+		fmt.Fprintf(text, "To take this back: %s --manager %s --after-revision %d --before-revision %d\n", command, undo.Manager, applied.AfterRevision, applied.BeforeRevision)
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -71,10 +74,13 @@ func headline(s *undo.Step) string {
 	return text
 }
 
-// changesLine says by whom changes are.
+// changesLine says by whom changes are, without what controllers did because of others.
 func changesLine(all []undo.ChangeReference) string {
-	texts := make([]string, 0, len(all))
+	var texts []string
 	for _, c := range all {
+		if c.User == user.APIServerUser || strings.HasPrefix(c.User, serviceaccount.MakeUsername("kube-system", "")) {
+			continue
+		}
 		text := fmt.Sprintf("%d by %s", c.Revision, c.User)
 		if c.FieldManager != "" {
 			text += " with " + c.FieldManager
