@@ -6,9 +6,12 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/crd"
@@ -35,6 +38,20 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		}),
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition()},
 	}
+}
+
+// historyTypes are the types of all kinds with those of this group, of whose fields nobody needs to know the types: they are not stored.
+type historyTypes struct {
+	managedfields.TypeConverter
+	deduced managedfields.TypeConverter
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (t historyTypes) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	if changes.Scheme.Recognizes(o.GetObjectKind().GroupVersionKind()) {
+		return t.deduced.ObjectToTyped(o, options...)
+	}
+	return t.TypeConverter.ObjectToTyped(o, options...)
 }
 
 // established lists the definitions of custom resources, and of those of this group.

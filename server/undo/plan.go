@@ -216,6 +216,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	case r.object == nil:
 		step.Action = Delete
 		if p.selection.wholly[w.key] {
+			step.Warnings = append(step.Warnings, "it did not exist then")
 			p.leaveOwned(step, w.live)
 		}
 	default:

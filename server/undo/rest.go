@@ -55,6 +55,7 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an Undo: %T", object))
 	}
+	undo.ManagedFields = nil // it is not stored, so its fields have no owners
 	if validate != nil {
 		if err := validate(ctx, object.DeepCopyObject()); err != nil {
 			return nil, err
