@@ -6,13 +6,17 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/undo"
 )
 
 // timeMachine is the API group of the cluster's history.
@@ -29,9 +33,25 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	}
 	return &timeMachine{
 		log: log, custom: a.crd,
-		group:       changes.Group(map[string]rest.Storage{changes.Resource: changes.NewREST(log)}),
-		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition()},
+		group: changes.Group(map[string]rest.Storage{
+			changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs},
+		}),
+		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition()},
 	}
+}
+
+// historyTypes are the types of all kinds with those of this group, of whose fields nobody needs to know the types: they are not stored.
+type historyTypes struct {
+	managedfields.TypeConverter
+	deduced managedfields.TypeConverter
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (t historyTypes) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	if changes.Scheme.Recognizes(o.GetObjectKind().GroupVersionKind()) {
+		return t.deduced.ObjectToTyped(o, options...)
+	}
+	return t.TypeConverter.ObjectToTyped(o, options...)
 }
 
 // established lists the definitions of custom resources, and of those of this group.

@@ -106,11 +106,7 @@ func (f *historyFilter) parse(now time.Time) error {
 	if f.since == "" {
 		return nil
 	}
-	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
-		f.from = now.Add(-ago).UnixMilli()
-		return nil
-	}
-	from, err := parseMoment("--since", "a duration like 2h, or a time", f.since)
+	from, err := ago("--since", f.since, now)
 	f.from = from.UnixMilli()
 	return err
 }

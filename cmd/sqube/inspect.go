@@ -44,15 +44,24 @@ func (i *inspector) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&i.archiveIn, "archive", "", "Folder, or s3://BUCKET/PREFIX, that serve --archive or backup --follow writes, for versions that are no longer in the database.")
 }
 
-// open parses the arguments and opens the database and the archive.
-func (i *inspector) open(ctx context.Context, args []string) (err error) {
+// resourceAndName reads the arguments RESOURCE NAME or RESOURCE/NAME.
+func resourceAndName(args []string) (resource, name string, err error) {
 	if len(args) == 1 {
 		args = strings.SplitN(args[0], "/", 2)
 	}
 	if len(args) != 2 || args[0] == "" || args[1] == "" {
-		return errors.New("want a resource and a name, such as deployments.apps web")
+		return "", "", errors.New("want a resource and a name, such as deployments.apps web")
 	}
-	i.object = inspect.Object{Namespaces: []string{i.namespace}, Name: args[1]}
+	return args[0], args[1], nil
+}
+
+// open parses the arguments and opens the database and the archive.
+func (i *inspector) open(ctx context.Context, args []string) (err error) {
+	resource, name, err := resourceAndName(args)
+	if err != nil {
+		return err
+	}
+	i.object = inspect.Object{Namespaces: []string{i.namespace}, Name: name}
 	if i.namespace == "" {
 		i.object.Namespaces = []string{"default", ""}
 	}
@@ -68,7 +77,7 @@ func (i *inspector) open(ctx context.Context, args []string) (err error) {
 		i.keys.Close()
 		return err
 	}
-	if i.object.Resource, i.known, err = i.resolve(ctx, args[0]); err != nil {
+	if i.object.Resource, i.known, err = i.resolve(ctx, resource); err != nil {
 		return errors.Join(err, i.close())
 	}
 	return nil

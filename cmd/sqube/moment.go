@@ -19,3 +19,11 @@ func parseMoment(flag, wanted, text string) (time.Time, error) {
 	}
 	return moment, nil
 }
+
+// ago reads a time, or how long ago it was.
+func ago(flag, text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	return parseMoment(flag, "a duration like 2h, or a time", text)
+}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/undo"
 )
 
 // kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
@@ -62,14 +63,20 @@ func servingApproverBinding() rbacv1.ClusterRoleBinding {
 	}
 }
 
-// historyRole lets everyone with the role view, edit or admin read the changes of the objects that they may get.
-func historyRole() rbacv1.ClusterRole {
-	return rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "sqube:aggregate-history-to-view", Annotations: updated(),
-			Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
-		},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{changes.Resource}, Verbs: []string{"get", "list", "watch"}}},
+// historyRoles let everyone with the role view, edit or admin read the changes of the objects that they may get, and those with edit or
+// admin undo changes. What an undo reads and writes takes the rights for that besides.
+func historyRoles() []rbacv1.ClusterRole {
+	role := func(name, part, resource string, verbs ...string) rbacv1.ClusterRole {
+		return rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Annotations: updated(), Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + part: "true"},
+			},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{resource}, Verbs: verbs}},
+		}
+	}
+	return []rbacv1.ClusterRole{
+		role("sqube:aggregate-history-to-view", "view", changes.Resource, "get", "list", "watch"),
+		role("sqube:undo", "edit", undo.Resource, "create"),
 	}
 }
 

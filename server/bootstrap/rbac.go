@@ -180,7 +180,7 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface, store St
 	present := byName(list.Items)
 	live := reconciliation.ClusterRoleModifier{Client: clusterRoles{client.RbacV1().ClusterRoles(), store}}
 	var tasks []*reconcileTask
-	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), []rbacv1.ClusterRole{servingApproverClusterRole(), historyRole()}) {
+	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), []rbacv1.ClusterRole{servingApproverClusterRole()}, historyRoles()) {
 		existing, found := present[role.Name]
 		tasks = append(tasks, roleTask("cluster role "+role.Name,
 			reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},

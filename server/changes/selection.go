@@ -39,6 +39,8 @@ func checkSelector(label, value string) (string, string, error) {
 // Selection selects changes. The zero value selects all.
 type Selection struct {
 	history.Query
+	// Only limits it further, by what is known without the objects; nil for no limit.
+	Only         func(*history.Change) bool
 	terms        []fields.Requirement // of compared
 	paths        []string             // changed paths, or prefixes of them
 	since, until time.Time            // zero for none
@@ -153,6 +155,9 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 func (s *Selection) matchesRow(c *history.Change) bool {
 	written := time.UnixMilli(c.WrittenAt)
 	if !s.since.IsZero() && written.Before(s.since) || !s.until.IsZero() && written.After(s.until) {
+		return false
+	}
+	if s.Only != nil && !s.Only(c) {
 		return false
 	}
 	return s.matches(func(field string) (string, bool) {

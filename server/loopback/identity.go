@@ -2,6 +2,7 @@ package loopback
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -31,9 +32,9 @@ func authenticate(req *http.Request) (*authenticator.Response, bool, error) {
 	if !ok {
 		return nil, false, nil
 	}
-	// A new copy for every request, since the user.Info's slices may be kept.
+	// A new copy for every request, since the user.Info's slices and map may be kept.
 	caller := *who
-	caller.Groups = slices.Clone(who.Groups)
+	caller.Groups, caller.Extra = slices.Clone(who.Groups), maps.Clone(who.Extra)
 	return &authenticator.Response{User: &caller}, true, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -193,6 +194,12 @@ func (t *Transport) Config() *rest.Config {
 // adds system:authenticated. All its clients share t.
 func (t *Transport) ConfigOf(name string, groups ...string) *rest.Config {
 	who := &user.DefaultInfo{Name: name, Groups: append(slices.Clip(groups), user.AllAuthenticated)}
+	return configOf(acting{t, withIdentity(t.base, who)})
+}
+
+// ConfigAs returns a configuration like Config whose requests are those of a user who has been authenticated already.
+func (t *Transport) ConfigAs(u user.Info) *rest.Config {
+	who := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: slices.Clone(u.GetGroups()), Extra: maps.Clone(u.GetExtra())}
 	return configOf(acting{t, withIdentity(t.base, who)})
 }
 

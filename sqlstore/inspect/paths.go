@@ -39,10 +39,15 @@ func Differences(before, after []byte) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
+	return DifferencesOf(old, now), nil
+}
+
+// DifferencesOf is Differences of decoded objects, with all of their fields.
+func DifferencesOf(before, after map[string]any) []Difference {
 	var found differences
-	found.of("", old, now)
+	found.of("", before, after)
 	slices.SortFunc(found, func(a, b Difference) int { return strings.Compare(a.Path, b.Path) })
-	return found, nil
+	return found
 }
 
 func decode(text []byte) (map[string]any, error) {

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/undo"
+)
+
+// undoOptions are the flags of sqube undo.
+type undoOptions struct {
+	kubeconfig, context, namespace string
+
+	to           string
+	before       int64
+	since, until string
+	changes      undo.ChangeSelector
+	force, apply bool
+	output       string
+}
+
+func undoCommand() *cobra.Command {
+	var o undoOptions
+	cmd := &cobra.Command{
+		Use:   "undo [RESOURCE NAME]",
+		Short: "Bring back what was: an object, a deleted namespace, what somebody did",
+		Long: `Bring back what was: an object as it was at a moment (--to, --before), a deleted object,
+a deleted namespace or CustomResourceDefinition with everything in it, or take back what
+a user, a field manager or everyone did (--user, --manager, --since).
+
+The plan is printed, and with --apply also applied, by the server with your rights. Later
+changes by others stay, unless --force is given. An undo that was interrupted goes on if
+it is run again.`,
+		Example: `  sqube undo deploy/web -n shop --to 10m
+  sqube undo namespace shop --apply
+  sqube undo --user jane --since 1h -n shop`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output != "" && o.output != "json" {
+				return fmt.Errorf("--output must be json, not %q", o.output)
+			}
+			return o.run(cmd, args)
+		},
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file. If unset, that of kubectl: $KUBECONFIG or ~/.kube/config.")
+	fs.StringVar(&o.context, "context", "", "Context of the kubeconfig.")
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the object, or of the changes. If unset, the context's for an object, and all for changes.")
+	fs.StringVar(&o.to, "to", "", "Bring the object back to this moment: a revision, a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m.")
+	fs.Int64Var(&o.before, "before", 0, "Bring the object back to what it was before the change with this revision.")
+	fs.StringVar(&o.changes.User, "user", "", "Take back what this user did.")
+	fs.StringVar(&o.changes.FieldManager, "manager", "", "Take back what was done with this field manager, such as kubectl-edit.")
+	fs.StringVar(&o.since, "since", "", "Take back only what was done since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
+	fs.StringVar(&o.until, "until", "", "Take back only what was done before then: a time, or how long ago.")
+	fs.Int64Var(&o.changes.AfterRevision, "after-revision", 0, "Take back only what was done after this revision.")
+	fs.Int64Var(&o.changes.BeforeRevision, "before-revision", 0, "Take back only what was done before this revision.")
+	fs.StringSliceVar(&o.changes.Resources, "resources", nil, "Take back only changes of these resources, such as configmaps,deployments.apps.")
+	fs.BoolVar(&o.force, "force", false, "Overwrite later changes by others.")
+	fs.BoolVar(&o.apply, "apply", false, "Apply the plan.")
+	fs.StringVarP(&o.output, "output", "o", "", "Print the plan as 'json'.")
+}
+
+func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
+	out := cmd.OutOrStdout()
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return terminal.OneLine(err)
+	}
+	spec := undo.Spec{Force: o.force, Apply: o.apply}
+	if len(args) == 0 {
+		spec.Changes, err = o.selected(time.Now())
+	} else {
+		spec.To, err = o.moment(time.Now())
+		if err == nil {
+			spec.Object, err = o.named(args, config, loader)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := post(cmd.Context(), config, &undo.Undo{Spec: spec})
+	if err != nil {
+		return terminal.OneLine(err)
+	}
+	if o.output == "json" {
+		text, err := terminal.JSON(answer)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return errors.Join(err, unfinished(answer))
+	}
+	return errors.Join(printUndo(out, cmd.CommandPath(), answer), unfinished(answer))
+}
+
+// selected returns the changes that the flags select.
+func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
+	if o.to != "" || o.before != 0 {
+		return nil, errors.New("--to and --before are for one object: want a resource and a name, such as deployments.apps web")
+	}
+	c := o.changes
+	if c.User == "" && c.FieldManager == "" && o.since == "" && c.AfterRevision == 0 {
+		return nil, errors.New("want a resource and a name, or at least one of --user, --manager, --since and --after-revision")
+	}
+	c.Namespace = o.namespace
+	for flag, text := range map[string]struct {
+		given string
+		at    **metav1.Time
+	}{"--since": {o.since, &c.Since}, "--until": {o.until, &c.Until}} {
+		if text.given == "" {
+			continue
+		}
+		moment, err := ago(flag, text.given, now)
+		if err != nil {
+			return nil, err
+		}
+		*text.at = &metav1.Time{Time: moment}
+	}
+	return &c, nil
+}
+
+// moment returns the moment to which an object goes back, nil if there is none.
+func (o *undoOptions) moment(now time.Time) (*undo.Moment, error) {
+	c := o.changes
+	if c.User != "" || c.FieldManager != "" || o.since != "" || o.until != "" || c.AfterRevision != 0 || c.BeforeRevision != 0 || len(c.Resources) > 0 {
+		return nil, errors.New("an object goes back with --to or --before; the other flags select changes without a resource and a name")
+	}
+	switch {
+	case o.to != "" && o.before != 0:
+		return nil, errors.New("--to and --before must not be given together")
+	case o.before != 0:
+		return &undo.Moment{Before: o.before}, nil
+	case o.to == "":
+		return nil, nil
+	}
+	if revision, err := strconv.ParseInt(o.to, 10, 64); err == nil {
+		return &undo.Moment{Revision: revision}, nil
+	}
+	moment, err := ago("--to", o.to, now)
+	return &undo.Moment{Time: &metav1.Time{Time: moment}}, err
+}
+
+// named returns the object that the arguments name. Its resource need not exist any more.
+func (o *undoOptions) named(args []string, config *rest.Config, loader clientcmd.ClientConfig) (*undo.ObjectReference, error) {
+	resource, name, err := resourceAndName(args)
+	if err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(client)
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	wanted := schema.ParseGroupResource(strings.ToLower(resource))
+	found := &undo.ObjectReference{Group: wanted.Group, Resource: wanted.Resource, Name: name, Namespace: o.namespace}
+	kind, err := mapper.KindFor(wanted.WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		return found, nil
+	}
+	if err != nil {
+		return nil, terminal.OneLine(err)
+	}
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, terminal.OneLine(err)
+	}
+	found.Group, found.Resource = mapping.Resource.Group, mapping.Resource.Resource
+	switch {
+	case mapping.Scope.Name() == meta.RESTScopeNameRoot:
+		found.Namespace = ""
+	case found.Namespace == "":
+		found.Namespace, _, err = loader.Namespace()
+	}
+	return found, err
+}
+
+// post sends an undo and returns the answer.
+func post(ctx context.Context, config *rest.Config, sent *undo.Undo) (*undo.Undo, error) {
+	config = rest.CopyConfig(config)
+	config.GroupVersion, config.APIPath = &changes.GroupVersion, "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(changes.Scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	answer := &undo.Undo{}
+	err = client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
+	return answer, err
+}

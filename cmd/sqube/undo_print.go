@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/undo"
+)
+
+// printUndo prints a plan, or what has become of it and the command that takes it back.
+func printUndo(out io.Writer, command string, u *undo.Undo) error {
+	text := &strings.Builder{}
+	line := func(indent, format string, args ...any) {
+		fmt.Fprintln(text, indent+terminal.Printable(fmt.Sprintf(format, args...)))
+	}
+	for _, note := range u.Status.Notes {
+		line("", "note: %s", note)
+	}
+	counts := map[undo.Action]int{}
+	for _, step := range u.Status.Plan {
+		counts[step.Action]++
+		line("", "%s", headline(&step))
+		if authors := changesLine(step.Undoes); authors != "" && step.Action != undo.Leave {
+			line("    ", "takes back %s", authors)
+		}
+		for _, d := range step.Diff {
+			line("    ", "%s: %s → %s", d.Path, orNone(d.From), orNone(d.To))
+		}
+		for _, w := range step.Warnings {
+			line("    ", "warning: %s", w)
+		}
+		for _, c := range step.Conflicts {
+			line("    ", "%s", conflictLine(&c))
+		}
+	}
+	fmt.Fprintf(text, "\n%d to create, %d to update, %d to delete, %d left as they are.\n", counts[undo.Create], counts[undo.Update], counts[undo.Delete], counts[undo.Leave])
+	switch applied := u.Status.Applied; {
+	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
+		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
+	case applied != nil:
+		fmt.Fprintf(text, "To take this back: %s --manager %s --after-revision %d --before-revision %d\n", command, undo.Manager, applied.AfterRevision, applied.BeforeRevision)
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func headline(s *undo.Step) string {
+	o := s.Object
+	group, _, grouped := strings.Cut(o.APIVersion, "/")
+	name := o.Resource
+	if grouped {
+		name += "." + group
+	}
+	if o.Namespace != "" {
+		name += " " + o.Namespace + "/" + o.Name
+	} else {
+		name += " " + o.Name
+	}
+	text := fmt.Sprintf("%-6s  %s", s.Action, name)
+	if s.Result != "" {
+		text += " (" + map[undo.Result]string{undo.Done: "done", undo.Failed: "failed", undo.NotTried: "not tried"}[s.Result] + ")"
+	}
+	for _, why := range []string{s.Reason, s.Message} {
+		if why != "" {
+			text += ": " + why
+		}
+	}
+	return text
+}
+
+// changesLine says by whom changes are, without what controllers did because of others.
+func changesLine(all []undo.ChangeReference) string {
+	var texts []string
+	for _, c := range all {
+		if c.User == user.APIServerUser || strings.HasPrefix(c.User, serviceaccount.MakeUsername("kube-system", "")) {
+			continue
+		}
+		text := fmt.Sprintf("%d by %s", c.Revision, c.User)
+		if c.FieldManager != "" {
+			text += " with " + c.FieldManager
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+func conflictLine(c *undo.Conflict) string {
+	text := "conflict"
+	if c.Path != "" {
+		text += " in " + c.Path
+	}
+	if c.Change.Revision != 0 {
+		text += fmt.Sprintf(": revision %d by %s", c.Change.Revision, c.Change.User)
+	}
+	if c.Forced {
+		text += " is overwritten"
+	}
+	return text
+}
+
+// unfinished returns an error if not all of a plan that was to be applied has been.
+func unfinished(u *undo.Undo) error {
+	if !u.Spec.Apply || u.Status.Complete {
+		return nil
+	}
+	return errors.New("not everything has been applied: run the same command again to go on")
+}

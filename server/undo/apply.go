@@ -1,0 +1,216 @@
+package undo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/sqlstore/history"
+)
+
+const (
+	// reserve is how long before the request's time is up no further step is begun, so that the answer says how far the undo came.
+	reserve = 5 * time.Second
+	// established limits the waiting for a definition whose objects come next.
+	established = 20 * time.Second
+	// attempts is how often a step is planned anew because its object has changed since.
+	attempts = 3
+)
+
+// run applies a plan, step by step, and sets their results. It goes on after a step that fails, but for what needs it, and ends before
+// the request's time is up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which
+// revisions its writes are.
+func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *Range) {
+	complete = true
+	var failed []*Step
+	for i := range steps {
+		step := &steps[i]
+		if step.Action == Leave {
+			continue
+		}
+		if deadline, limited := ctx.Deadline(); ctx.Err() != nil || limited && time.Until(deadline) < reserve {
+			step.Message = "the request's time was up"
+		} else {
+			step.Message = needed(step, failed)
+		}
+		if step.Message != "" {
+			step.Result, complete = NotTried, false
+			failed = append(failed, step)
+			continue
+		}
+		revision, err := p.apply(ctx, step)
+		if err != nil {
+			step.Result, step.Message, complete = Failed, strings.TrimSpace(step.Message+" "+err.Error()), false
+			failed = append(failed, step)
+			continue
+		}
+		step.Result = Done
+		applied = applied.with(revision)
+	}
+	return complete, applied
+}
+
+// needed returns why a step can't be tried after those that have failed, "" if it can.
+func needed(step *Step, failed []*Step) string {
+	if step.Action == Delete && len(failed) > 0 {
+		return "nothing is deleted after a failure"
+	}
+	for _, before := range failed {
+		w := before.work
+		owns := step.work.target != nil && slices.ContainsFunc(step.work.target.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return string(o.UID) == w.uid })
+		if before.Action == Create && (owns || w.holds(step.work.key)) {
+			return fmt.Sprintf("it needs %s", w.key)
+		}
+	}
+	return ""
+}
+
+func (r *Range) with(revision int64) *Range {
+	switch {
+	case revision == 0:
+		return r
+	case r == nil:
+		return &Range{revision - 1, revision + 1}
+	}
+	return &Range{min(r.AfterRevision, revision-1), max(r.BeforeRevision, revision+1)}
+}
+
+// apply applies a step and returns the revision of the write. If the object has changed since the plan, it plans the step anew, and
+// fails if that would do anything else or overwrite more.
+func (p *planner) apply(ctx context.Context, step *Step) (revision int64, err error) {
+	for range attempts {
+		if revision, err = p.write(ctx, step); !apierrors.IsConflict(err) || step.Action == Create {
+			return revision, err
+		}
+		subjects, failed := p.selection.load(ctx, step.work.key)
+		if failed != nil {
+			return 0, err
+		}
+		anew, failed := p.step(ctx, subjects[step.work.key])
+		if failed != nil || anew == nil || anew.Action != step.Action || len(anew.Conflicts) > len(step.Conflicts) {
+			return 0, err
+		}
+		step.work, step.Diff = anew.work, anew.Diff
+	}
+	return 0, err
+}
+
+func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
+	w := step.work
+	version, err := schema.ParseGroupVersion(step.Object.APIVersion)
+	if err != nil {
+		return 0, err
+	}
+	resource := version.WithResource(w.resource)
+	switch step.Action {
+	case Create:
+		return p.create(ctx, step, resource)
+	case Delete:
+		again := []Step{{Action: Delete, work: w}} // what it has may be new
+		if err := p.spare(ctx, again); err != nil {
+			return 0, err
+		}
+		if again[0].Action == Leave {
+			return 0, errors.New(again[0].Reason)
+		}
+		if err := p.cluster.delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+		return p.deletion(ctx, w), nil
+	default:
+		patch := mergePatch(strip(w.live.DeepCopy().Object), w.target.Object)
+		metadata, ok := patch["metadata"].(map[string]any)
+		if !ok {
+			metadata = map[string]any{}
+			patch["metadata"] = metadata
+		}
+		metadata["resourceVersion"], metadata["uid"] = w.live.GetResourceVersion(), string(w.live.GetUID())
+		now, err := p.cluster.patch(ctx, resource, w.namespace, w.name, patch)
+		if err != nil {
+			return 0, err
+		}
+		return revisionOf(now), nil
+	}
+}
+
+// deletion returns the revision of the change by which an object was deleted or marked for deletion, 0 if history does not have it (yet).
+func (p *planner) deletion(ctx context.Context, w *work) (revision int64) {
+	q := w.query()
+	q.After = revisionOf(w.live)
+	only := func(c *history.Change) bool { return c.FieldManager == Manager }
+	_ = p.past.walk(ctx, q, only, func(c *change) error {
+		revision = c.ID
+		return errEnough
+	})
+	return revision
+}
+
+func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
+	w := step.work
+	object := w.target.DeepCopy()
+	references := object.GetOwnerReferences()
+	for i, owner := range references {
+		if uid := p.uids[string(owner.UID)]; uid != "" {
+			references[i].UID = types.UID(uid)
+		}
+	}
+	object.SetOwnerReferences(slices.Clip(references))
+	made, err := p.cluster.create(ctx, resource, object)
+	if apierrors.IsInvalid(err) && w.group == "" && w.resource == "services" {
+		if dropped := withoutAllocations(object); len(dropped) > 0 {
+			if made, err = p.cluster.create(ctx, resource, object); err == nil {
+				step.Message = fmt.Sprintf("without its former %s, which another has now", strings.Join(dropped, ", "))
+			}
+		}
+	}
+	if w.group != "" && apierrors.IsNotFound(err) { // the definition may have been created a moment ago
+		err = p.retry(ctx, func() error { made, err = p.cluster.create(ctx, resource, object); return err })
+	}
+	if err != nil {
+		return 0, err
+	}
+	p.uids[w.uid] = string(made.GetUID())
+	if w.of(definitions) {
+		err = p.retry(ctx, func() error {
+			now, err := p.cluster.get(ctx, resource, "", w.name)
+			if err == nil && !isEstablished(now) {
+				err = apierrors.NewNotFound(resource.GroupResource(), w.name)
+			}
+			return err
+		})
+	}
+	return revisionOf(made), err
+}
+
+// retry calls do until it finds what it looks for.
+func (p *planner) retry(ctx context.Context, do func() error) (last error) {
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(context.Context) (bool, error) {
+		last = do()
+		return !apierrors.IsNotFound(last), nil
+	})
+	return last
+}
+
+func isEstablished(definition *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, ok := c.(map[string]any)
+		return ok && condition["type"] == "Established" && condition["status"] == string(metav1.ConditionTrue)
+	})
+}
+
+func revisionOf(o *unstructured.Unstructured) int64 {
+	revision, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	return revision
+}

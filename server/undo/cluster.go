@@ -1,0 +1,113 @@
+package undo
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// cluster are the objects as they are, as the caller may read and write them. Errors are those of the API.
+type cluster struct {
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	resources map[schema.GroupVersion][]metav1.APIResource
+}
+
+// newCluster returns the cluster that a configuration reaches, as its user.
+func newCluster(config *rest.Config) (*cluster, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = Manager // the manager of deletions
+	config.WarningHandler = rest.NoWarnings{}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	dynamic, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	discovery, err := discovery.NewDiscoveryClientForConfig(config)
+	return &cluster{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}}, err
+}
+
+func (c *cluster) in(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.dynamic.Resource(resource)
+	}
+	return c.dynamic.Resource(resource).Namespace(namespace)
+}
+
+func (c *cluster) get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	found, err := c.in(resource, namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (c *cluster) create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return c.in(resource, object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{FieldManager: Manager})
+}
+
+// patch applies a JSON merge patch.
+func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	return c.in(resource, namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
+}
+
+// delete deletes live, if it still is that version.
+func (c *cluster) delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error {
+	uid, version := live.GetUID(), live.GetResourceVersion()
+	return c.in(resource, live.GetNamespace()).Delete(ctx, live.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}
+
+// resource returns the resource of a kind and whether the server has it, as far as the caller may know. If not, it is a guess.
+func (c *cluster) resource(kind schema.GroupVersionKind) (_ metav1.APIResource, served bool) {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	guess := metav1.APIResource{Name: plural.Resource, Kind: kind.Kind, Namespaced: true}
+	all, known := c.resources[kind.GroupVersion()]
+	if !known {
+		switch list, err := c.discovery.ServerResourcesForGroupVersion(kind.GroupVersion().String()); {
+		case err == nil:
+			all = list.APIResources
+		case !apierrors.IsNotFound(err):
+			return guess, true
+		}
+		c.resources[kind.GroupVersion()] = all
+	}
+	for _, r := range all {
+		if r.Kind == kind.Kind && !strings.Contains(r.Name, "/") {
+			return r, true
+		}
+	}
+	return guess, false
+}
+
+// uidOf returns the uid of the object that an owner reference names.
+func (c *cluster) uidOf(ctx context.Context, apiVersion, kind, namespace, name string) (string, error) {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return "", apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
+	}
+	resource, _ := c.resource(version.WithKind(kind))
+	if !resource.Namespaced {
+		namespace = ""
+	}
+	owner, err := c.get(ctx, version.WithResource(resource.Name), namespace, name)
+	if err != nil {
+		return "", err
+	}
+	return string(owner.GetUID()), nil
+}

@@ -1,0 +1,184 @@
+package undo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/history"
+)
+
+// An undo has limits, so that it does not take all memory.
+const (
+	maxChanges = 100000   // that it looks at closely
+	maxObjects = 5000     // that it brings back or changes
+	maxBytes   = 64 << 20 // of the versions of these objects
+)
+
+func tooMuch(what string, most int) error {
+	return refuse("an undo is of at most %d %s: limit it to a namespace, to resources, or to a shorter time", most, what)
+}
+
+// past is what has happened, as far as a user may know it.
+type past struct {
+	log  *changes.Log
+	user user.Info
+}
+
+// errEnough ends a walk.
+var errEnough = errors.New("enough has been read")
+
+// walk calls yield with the changes of q, the newest first, of which only is true. An error of yield ends it and is returned, but
+// for errEnough.
+func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Change) bool, yield func(*change) error) error {
+	q.NewestFirst = true
+	err := p.log.Each(ctx, p.user, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
+		return yield(&change{Entry: e, wasMarked: marked(e.Before), marked: marked(e.After)})
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return apistorage.ClientError(err)
+}
+
+// begin returns the oldest revision at which everything is known as it was.
+func (p *past) begin(ctx context.Context) (int64, error) {
+	at, err := p.log.Store.Position(ctx)
+	return at.Compacted, apistorage.ClientError(err)
+}
+
+// revisionAt returns the last revision of a moment.
+func (p *past) revisionAt(ctx context.Context, t time.Time) (int64, error) {
+	revision, err := p.log.Store.RevisionAt(ctx, t)
+	return revision, apistorage.ClientError(err)
+}
+
+// change is one version of an object that replaced another.
+type change struct {
+	*changes.Entry
+	wasMarked, marked bool // for deletion, before and after it
+	idle              bool // it changed only what strip removes, and its versions are not kept
+}
+
+func (c *change) key() key { return keyOf(c.Change) }
+
+func keyOf(c *history.Change) key { return key{c.Group, c.Resource, c.Namespace, c.Name} }
+
+func (c *change) reference() ChangeReference {
+	written := time.UnixMilli(c.WrittenAt).UTC().Truncate(time.Second)
+	return ChangeReference{Revision: c.ID, Operation: string(c.Operation), Time: metav1.NewTime(written), User: c.User, FieldManager: c.FieldManager}
+}
+
+// ends reports whether the change is the one that marked the object for deletion.
+func (c *change) ends() bool { return c.marked && !c.wasMarked }
+
+// versions returns what the change replaced and what it made of it, stripped. Either is nil if it is not there or not known.
+func (c *change) versions() (before, after map[string]any, err error) {
+	if before, err = decode(c.Before); err == nil {
+		after, err = decode(c.After)
+	}
+	return strip(before), strip(after), err
+}
+
+// thin forgets the versions of an update that changed only what strip removes, such as the status, of which there can be many.
+func (c *change) thin() error {
+	if c.Operation != dialect.Update || c.Before == nil {
+		return nil
+	}
+	before, after, err := c.versions()
+	if err == nil && reflect.DeepEqual(before, after) {
+		c.idle, c.Before, c.After = true, nil, nil
+	}
+	return err
+}
+
+// marked reports whether an object is being deleted.
+func marked(value []byte) bool {
+	if !bytes.Contains(value, []byte(`"deletionTimestamp"`)) {
+		return false
+	}
+	var object metav1.PartialObjectMetadata
+	return json.Unmarshal(value, &object) == nil && object.DeletionTimestamp != nil
+}
+
+// owners returns the uids of an object's owners.
+func owners(value []byte) (uids []string) {
+	if !bytes.Contains(value, []byte(`"ownerReferences"`)) {
+		return nil
+	}
+	var object metav1.PartialObjectMetadata
+	if json.Unmarshal(value, &object) == nil {
+		for _, owner := range object.OwnerReferences {
+			uids = append(uids, string(owner.UID))
+		}
+	}
+	return uids
+}
+
+// key names an object.
+type key struct{ group, resource, namespace, name string }
+
+func (k key) String() string {
+	if k.namespace != "" {
+		return k.full() + " " + k.namespace + "/" + k.name
+	}
+	return k.full() + " " + k.name
+}
+
+// full returns the resource with its group.
+func (k key) full() string {
+	if k.group == "" {
+		return k.resource
+	}
+	return k.resource + "." + k.group
+}
+
+func (k key) query() history.Query {
+	return history.Query{Resource: &history.Resource{Group: k.group, Name: k.resource}, Namespace: &k.namespace, Name: k.name}
+}
+
+var (
+	namespaces  = key{resource: "namespaces"}
+	definitions = key{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}
+)
+
+func (k key) of(kind key) bool { return k.group == kind.group && k.resource == kind.resource }
+
+// holds reports whether other is gone once k is: it is in the namespace or of the definition k.
+func (k key) holds(other key) bool {
+	return k.of(namespaces) && other.namespace == k.name || k.of(definitions) && other.full() == k.name
+}
+
+// content is a query for what k holds. It reports whether k is something that holds others.
+func (k key) content() (q history.Query, ok bool) {
+	switch {
+	case k.of(namespaces):
+		return history.Query{Namespace: &k.name}, true
+	case k.of(definitions):
+		resource := schema.ParseGroupResource(k.name)
+		return history.Query{Resource: &history.Resource{Group: resource.Group, Name: resource.Resource}}, true
+	}
+	return q, false
+}
+
+func decode(value []byte) (map[string]any, error) {
+	if len(value) == 0 {
+		return nil, nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal(value, &object); err != nil {
+		return nil, fmt.Errorf("an object in history is not JSON: %w", err)
+	}
+	return object, nil
+}

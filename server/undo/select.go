@@ -1,0 +1,219 @@
+package undo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
+)
+
+// Manager is the field manager of an undo's writes.
+const Manager = "sqube-undo"
+
+// selection are the changes to take back.
+type selection struct {
+	past *past
+	// undone are the revisions of the changes, by object.
+	undone map[key]map[int64]bool
+	count  int // of these revisions
+	// wholly are the objects that are brought back to a moment: all their later changes are taken back.
+	wholly map[key]bool
+	ended  []ended
+	notes  []string
+}
+
+// ended is an object that was deleted, or marked for deletion, by a change that is taken back.
+type ended struct {
+	key
+	uid  string
+	from int64 // the revision of the change that marked it, or else removed it
+}
+
+func newSelection(p *past) *selection {
+	return &selection{past: p, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}}
+}
+
+// add takes a change back.
+func (s *selection) add(c *change) error {
+	if c.Operation == dialect.Delete || c.ends() {
+		s.ended = append(s.ended, ended{c.key(), c.UID, c.ID})
+	}
+	return s.mark(c.key(), c.ID)
+}
+
+func (s *selection) mark(k key, revision int64) error {
+	if s.undone[k] == nil {
+		s.undone[k] = map[int64]bool{}
+	}
+	s.undone[k][revision] = true
+	switch s.count++; {
+	case len(s.undone) > maxObjects:
+		return tooMuch("objects", maxObjects)
+	case s.count > maxChanges:
+		return tooMuch("changes", maxChanges)
+	}
+	return nil
+}
+
+// first returns the lowest revision that is taken back of an object.
+func (s *selection) first(k key) int64 {
+	first := int64(math.MaxInt64)
+	for revision := range s.undone[k] {
+		first = min(first, revision)
+	}
+	return first
+}
+
+// changes selects by who and when.
+func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
+	q := history.Query{After: c.AfterRevision, Before: c.BeforeRevision}
+	if c.Since != nil {
+		before, err := s.past.revisionAt(ctx, c.Since.Add(-time.Millisecond))
+		if err != nil {
+			return err
+		}
+		q.After = max(q.After, before)
+	}
+	if c.Namespace != "" {
+		q.Namespace = &c.Namespace
+	}
+	if len(c.Resources) == 1 {
+		resource := schema.ParseGroupResource(c.Resources[0])
+		q.Resource = &history.Resource{Group: resource.Group, Name: resource.Resource}
+	}
+	begin, err := s.past.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if q.After < begin {
+		s.notes = append(s.notes, fmt.Sprintf("history begins after revision %d: what was done before is not taken back", begin))
+	}
+	return s.past.walk(ctx, q, c.matches, s.add)
+}
+
+func (c *ChangeSelector) matches(change *history.Change) bool {
+	k, written := keyOf(change), time.UnixMilli(change.WrittenAt)
+	switch {
+	case len(c.Resources) > 0 && !slices.Contains(c.Resources, k.full()),
+		transient(k),
+		c.Since != nil && written.Before(c.Since.Time),
+		c.Until != nil && !written.Before(c.Until.Time),
+		c.User != "" && c.User != change.User,
+		c.FieldManager != "" && c.FieldManager != change.FieldManager,
+		// An undo that is run again must not take itself back.
+		c.FieldManager == "" && change.FieldManager == Manager && !c.one(change):
+		return false
+	}
+	// What controllers do follows from what others did. They will do it again, or take it back themselves.
+	return c.User != "" || c.FieldManager != "" || c.one(change) || !automatic(change.User)
+}
+
+// one reports whether the selector is of just one change, by its revision.
+func (c *ChangeSelector) one(change *history.Change) bool {
+	return c.AfterRevision == change.ID-1 && c.BeforeRevision == change.ID+1
+}
+
+// automatic reports whether a user is a part of the control plane.
+func automatic(name string) bool {
+	switch name {
+	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler, sqlstore.ExpiryAuthor:
+		return true
+	}
+	return strings.HasPrefix(name, serviceaccount.MakeUsername("kube-system", "")) || strings.HasPrefix(name, "system:node:")
+}
+
+// object selects the changes of one object since a moment, or its deletion.
+func (s *selection) object(ctx context.Context, k key, to *Moment) error {
+	if to != nil {
+		return s.since(ctx, k, to)
+	}
+	var now, last *change // the newest change of the object that exists, and the oldest that is taken back
+	err := s.past.walk(ctx, k.query(), nil, func(c *change) error {
+		if last == nil && c.Operation != dialect.Delete { // it exists; if an undo has made it, what was before is meant
+			if now == nil {
+				now = c
+			}
+			if c.Operation == dialect.Create {
+				if c.FieldManager != Manager {
+					return errEnough
+				}
+				now = nil
+			}
+			return nil
+		}
+		if now != nil || last != nil && c.UID != last.UID {
+			return errEnough
+		}
+		last = c
+		if err := s.add(c); err != nil || c.wasMarked && !c.ends() {
+			return err
+		}
+		return errEnough
+	})
+	_, holds := k.content()
+	switch {
+	case err != nil:
+		return err
+	case now != nil && now.marked:
+		return refuse("%s is still being deleted: its finalizers, or what is in it, must go first", k)
+	case now != nil:
+		return refuse("%s exists: say to which moment it shall go back (spec.to; --to or --before)", k)
+	case last == nil:
+		return refuse("history has no %s: it never was, was deleted longer ago than history reaches, or you may not get it", k)
+	case holds && last.wasMarked:
+		s.notes = append(s.notes, fmt.Sprintf("its deletion began before history does: some of what %s had may be missing", k))
+	}
+	return nil
+}
+
+// since selects all changes of an object after a moment, and of what is in it.
+func (s *selection) since(ctx context.Context, k key, to *Moment) error {
+	revision := to.Revision
+	if to.Before != 0 {
+		revision = to.Before - 1
+	}
+	begin, err := s.past.begin(ctx)
+	if err == nil && to.Time != nil {
+		revision, err = s.past.revisionAt(ctx, to.Time.Time)
+	}
+	if err != nil {
+		return err
+	}
+	if revision < begin {
+		return refuse("history reaches back to revision %d: what was at %d is not known any more", begin, revision)
+	}
+	queries := []history.Query{k.query()}
+	if content, ok := k.content(); ok {
+		queries = append(queries, content)
+	}
+	for i, q := range queries {
+		q.After = revision
+		only := func(c *history.Change) bool { return i == 0 || !transient(keyOf(c)) }
+		if err := s.past.walk(ctx, q, only, func(c *change) error {
+			s.wholly[c.key()] = true
+			return s.add(c)
+		}); err != nil {
+			return err
+		}
+	}
+	if len(s.undone) == 0 {
+		return refuse("%s has not changed since then, as far as you may know", k)
+	}
+	return nil
+}
+
+// refuse returns an error for a request that can't be done.
+func refuse(format string, args ...any) error {
+	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,161 @@
+package undo
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// lastApplied is an annotation in which kubectl apply repeats the object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// ours are annotations that controllers set to remember what they have done.
+var ours = []string{
+	"deployment.kubernetes.io/revision", "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller",
+	"pv.kubernetes.io/provisioned-by", "volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner",
+	"volume.beta.kubernetes.io/storage-provisioner", "endpoints.kubernetes.io/last-change-trigger-time",
+}
+
+// transient reports whether a resource is never brought back.
+func transient(k key) bool {
+	switch k.group {
+	case "events.k8s.io", "coordination.k8s.io", "metrics.k8s.io", "resource.k8s.io", "internal.apiserver.k8s.io":
+		return k.resource != "deviceclasses" && k.resource != "resourceclaimtemplates"
+	case "":
+		return k.resource == "events"
+	}
+	return false
+}
+
+// strip returns what clients set of an object: all but its status and what the server and controllers keep in its metadata. It changes object.
+func strip(object map[string]any) map[string]any {
+	if object == nil {
+		return nil
+	}
+	delete(object, "status")
+	metadata, _ := object["metadata"].(map[string]any)
+	for _, name := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
+		delete(metadata, name)
+	}
+	if finalizers, ok := metadata["finalizers"].([]any); ok {
+		kept := slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" || f == "orphan" })
+		if metadata["finalizers"] = kept; len(kept) == 0 {
+			delete(metadata, "finalizers")
+		}
+	}
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		for _, name := range ours {
+			delete(annotations, name)
+		}
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	return object
+}
+
+// made are the built-in kinds that a controller makes for an owner of another.
+var made = map[string][]string{
+	"Pod": {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"}, "ReplicaSet": {"Deployment"}, "Job": {"CronJob"},
+	"ControllerRevision": {"StatefulSet", "DaemonSet"}, "EndpointSlice": {"Service", "Endpoints"}, "IPAddress": {"Service"},
+}
+
+// remade returns why an object comes back by itself, "" if it does not.
+func remade(k key, o *unstructured.Unstructured) string {
+	for _, owner := range o.GetOwnerReferences() {
+		if slices.Contains(made[o.GetKind()], owner.Kind) {
+			return owner.Kind + " " + owner.Name + " makes it"
+		}
+	}
+	switch {
+	case k.group == "" && k.resource == "serviceaccounts" && k.name == "default":
+		return "a controller makes it in every namespace"
+	case k.group == "" && k.resource == "configmaps" && k.name == "kube-root-ca.crt":
+		return "a controller makes it in every namespace"
+	case k.group == "" && k.resource == "secrets" && o.Object["type"] == "kubernetes.io/service-account-token":
+		return "tokens are not brought back: issue a new one"
+	case k.group == "" && k.resource == "endpoints":
+		if o.GetAnnotations()["endpoints.kubernetes.io/last-change-trigger-time"] != "" || o.GetLabels()["endpoints.kubernetes.io/managed-by"] != "" {
+			return "its Service's controller makes it"
+		}
+	case k.resource == "endpointslices" && strings.HasPrefix(o.GetLabels()["endpointslice.kubernetes.io/managed-by"], "endpointslice"):
+		return "its Service's controller makes it"
+	case k.group == "networking.k8s.io" && k.resource == "ipaddresses":
+		return "its Service makes it"
+	case k.group == "apiregistration.k8s.io" && o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "":
+		return "the server makes it"
+	case k.group == "storage.k8s.io" && (k.resource == "volumeattachments" || k.resource == "csistoragecapacities"):
+		return "a controller makes it"
+	}
+	return ""
+}
+
+// finished returns why an object must not run again, "" if it may.
+func finished(o *unstructured.Unstructured) string {
+	switch phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); {
+	case o.GetKind() == "Pod" && (phase == "Succeeded" || phase == "Failed"):
+		return "it has ended, and would run again"
+	case o.GetKind() == "Job":
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed") {
+				return "it has ended, and would run again"
+			}
+		}
+	}
+	return ""
+}
+
+// fresh removes from an object that is created again what binds it to its former self. It returns what the user has to know.
+func fresh(k key, o *unstructured.Unstructured) (warnings []string) {
+	switch {
+	case k.of(namespaces):
+		unstructured.RemoveNestedField(o.Object, "spec", "finalizers")
+	case k.group == "" && k.resource == "pods":
+		unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
+	case k.group == "" && k.resource == "serviceaccounts":
+		delete(o.Object, "secrets")
+	case k.group == "" && k.resource == "persistentvolumes":
+		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
+		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
+		return []string{"the volume that it stands for may be gone"}
+	case k.group == "" && k.resource == "services":
+		if kind, _, _ := unstructured.NestedString(o.Object, "spec", "type"); kind == "LoadBalancer" {
+			return []string{"its load balancer is made anew and may get another address"}
+		}
+	case k.group == "batch" && k.resource == "jobs":
+		if manual, _, _ := unstructured.NestedBool(o.Object, "spec", "manualSelector"); !manual {
+			unstructured.RemoveNestedField(o.Object, "spec", "selector")
+			for _, path := range [][]string{{"metadata", "labels"}, {"spec", "template", "metadata", "labels"}} {
+				for _, label := range []string{"controller-uid", "batch.kubernetes.io/controller-uid"} {
+					unstructured.RemoveNestedField(o.Object, slices.Concat(path, []string{label})...)
+				}
+			}
+		}
+		return []string{"it starts from the beginning"}
+	}
+	return nil
+}
+
+// withoutAllocations removes the fields that a Service can do without, if another has got their values. It returns which it had.
+func withoutAllocations(o *unstructured.Unstructured) (dropped []string) {
+	for _, name := range []string{"clusterIP", "clusterIPs", "healthCheckNodePort"} {
+		value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", name)
+		if found && value != "None" {
+			unstructured.RemoveNestedField(o.Object, "spec", name)
+			dropped = append(dropped, "spec."+name)
+		}
+	}
+	ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports")
+	for _, port := range ports {
+		if port, ok := port.(map[string]any); ok && port["nodePort"] != nil {
+			delete(port, "nodePort")
+			dropped = append(dropped, "spec.ports.nodePort")
+		}
+	}
+	if len(ports) > 0 {
+		_ = unstructured.SetNestedSlice(o.Object, ports, "spec", "ports")
+	}
+	return slices.Compact(dropped)
+}

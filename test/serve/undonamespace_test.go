@@ -1,0 +1,202 @@
+package serve
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness/sqube"
+)
+
+// mart is what people and Helm make in a namespace.
+const mart = `
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: robot, namespace: mart}]
+---
+{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: NodePort, selector: {app: web}, ports: [{port: 80}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web}]}}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {volumeName: gone, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {serviceAccountName: robot, terminationGracePeriodSeconds: 0, containers: [{name: app, image: app}]}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: owner}}
+`
+
+// owned is what controllers make for others, and an object whose owner comes back with another uid. Its arguments are uids.
+const owned = `
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: %s, controller: true}]}
+spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web}]}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: child, ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}]}}
+`
+
+// apply creates objects in a namespace.
+func apply(t *testing.T, kubeconfig, namespace, manifests string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "objects.yaml")
+	must(t, os.WriteFile(file, []byte(manifests), 0o600))
+	out, err := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), "--kubeconfig", kubeconfig, "create", "-n", namespace, "-f", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// namespace brings back a deleted namespace, and takes that back. Helm's releases are in it, and what controllers make is left to them.
+func (f *undone) namespace(t *testing.T) {
+	ctx := t.Context()
+	anne, c := f.administrator(t, "anne")
+	makeNamespace(t, c, "mart")
+	apply(t, anne, "mart", mart)
+	web, err := c.AppsV1().Deployments("mart").Get(ctx, "web", metav1.GetOptions{})
+	must(t, err)
+	owner, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "owner", metav1.GetOptions{})
+	must(t, err)
+	apply(t, anne, "mart", fmt.Sprintf(owned, web.UID, owner.UID))
+	service, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
+	must(t, err)
+	release := &corev1.Secret{Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(strings.Repeat("H4sI", 1000))}}
+	release.Labels = map[string]string{"owner": "helm"}
+	for i := range 5 {
+		release.Name = fmt.Sprintf("sh.helm.release.v1.web.v%d", i)
+		_, err := c.CoreV1().Secrets("mart").Create(ctx, release, metav1.CreateOptions{})
+		must(t, err)
+	}
+	must(t, c.CoreV1().Namespaces().Delete(ctx, "mart", metav1.DeleteOptions{}))
+	gone(t, c, "mart")
+
+	printed := undo(t, anne, "ns/mart")
+	has(t, printed, "leave   serviceaccounts mart/default: a controller makes it in every namespace", "leave   configmaps mart/kube-root-ca.crt: a controller makes it in every namespace",
+		"leave   replicasets.apps mart/web-1: Deployment web makes it", "create  persistentvolumeclaims mart/data",
+		"    warning: its volume gone is gone, and the data with it: it comes back empty", totals(15, 0, 0, 3))
+	printed = undo(t, anne, "ns/mart", "--apply")
+	if strings.Count(printed, "(done)") != 15 {
+		t.Fatalf("sqube undo prints\n%s", printed)
+	}
+	is, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
+	must(t, err)
+	if !reflect.DeepEqual(is.Spec, service.Spec) || is.UID == service.UID {
+		t.Errorf("the Service is %+v, was %+v", is.Spec, service.Spec)
+	}
+	secret, err := c.CoreV1().Secrets("mart").Get(ctx, release.Name, metav1.GetOptions{})
+	must(t, err)
+	if !reflect.DeepEqual(secret.Data, release.Data) || secret.Type != release.Type || secret.Labels["owner"] != "helm" {
+		t.Errorf("the Secret is %+v", secret)
+	}
+	parent, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "owner", metav1.GetOptions{})
+	must(t, err)
+	child, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "child", metav1.GetOptions{})
+	must(t, err)
+	if got := child.OwnerReferences; len(got) != 1 || got[0].UID != parent.UID || parent.UID == owner.UID {
+		t.Errorf("the owner %s is referred to as %v", parent.UID, got)
+	}
+	has(t, undo(t, anne, "ns/mart"), totals(0, 0, 0, 18))
+
+	has(t, undo(t, anne, append(inverse(t, printed), "--apply")...), "delete  namespaces mart (done)", totals(0, 0, 15, 0))
+	gone(t, c, "mart")
+}
+
+// gone waits until a namespace is.
+func gone(t *testing.T, c kubernetes.Interface, namespace string) {
+	t.Helper()
+	eventually(t, "the namespace is gone", func() error {
+		_, err := c.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		return untilNotFound(err)
+	})
+}
+
+func untilNotFound(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return fmt.Errorf("it is there")
+	}
+	return err
+}
+
+// definition brings back a deleted definition with its objects in two namespaces, and before that, a namespace whose custom objects
+// can't come back yet.
+func (f *undone) definition(t *testing.T) {
+	ctx := t.Context()
+	carl, c := f.administrator(t, "carl")
+	config, err := clientcmd.BuildConfigFromFlags("", carl)
+	must(t, err)
+	definitions := apiextensions.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
+	_, err = definitions.Create(ctx, plain("gadget"), metav1.CreateOptions{})
+	must(t, err)
+	gadgets := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"})
+	makeNamespace(t, c, "gadgets-a")
+	makeNamespace(t, c, "gadgets-b")
+	for i := range 20 {
+		gadget := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "gadget", "metadata": map[string]any{"name": fmt.Sprint("g", i)}, "spec": map[string]any{"size": int64(7)},
+		}}
+		eventually(t, "gadgets are served", func() error {
+			_, err := gadgets.Namespace([]string{"gadgets-a", "gadgets-b"}[i%2]).Create(ctx, gadget, metav1.CreateOptions{})
+			return err
+		})
+	}
+	remove := func() {
+		t.Helper()
+		must(t, definitions.Delete(ctx, "gadgets.example.com", metav1.DeleteOptions{}))
+		eventually(t, "the definition is gone", func() error {
+			_, err := definitions.Get(ctx, "gadgets.example.com", metav1.GetOptions{})
+			return untilNotFound(err)
+		})
+	}
+	expect := func() {
+		t.Helper()
+		all, err := gadgets.List(ctx, metav1.ListOptions{})
+		must(t, err)
+		wrong := slices.ContainsFunc(all.Items, func(g unstructured.Unstructured) bool {
+			size, _, _ := unstructured.NestedInt64(g.Object, "spec", "size")
+			return size != 7
+		})
+		if len(all.Items) != 20 || wrong {
+			t.Errorf("what came back is %v", all.Items)
+		}
+	}
+	remove()
+	printed := undo(t, carl, "crd/gadgets.example.com", "--apply")
+	has(t, printed, "create  customresourcedefinitions.apiextensions.k8s.io gadgets.example.com (done)", "create  gadgets.example.com gadgets-b/g19 (done)", totals(21, 0, 0, 0))
+	expect()
+
+	must(t, c.CoreV1().Namespaces().Delete(ctx, "gadgets-a", metav1.DeleteOptions{}))
+	gone(t, c, "gadgets-a")
+	remove()
+	has(t, undo(t, carl, "ns/gadgets-a"), "leave   gadgets.example.com gadgets-a/g0: gadgets.example.com is not served: bring back its CustomResourceDefinition first")
+	// All of it followed from what carl did, and comes back in the right order.
+	args := append(inverse(t, printed)[2:4], "--user", "carl", "--resources", "namespaces,customresourcedefinitions.apiextensions.k8s.io", "--apply")
+	printed = undo(t, carl, args...)
+	has(t, printed, totals(22, 0, 0, 2))
+	expect()
+}
