@@ -23,6 +23,8 @@ type record struct {
 	ExpiresAt    int64  `json:"expires_at,omitempty"`
 	User         string `json:"user_name,omitempty"`
 	FieldManager string `json:"field_manager,omitempty"`
+	Address      string `json:"address,omitempty"`
+	AuditID      string `json:"audit_id,omitempty"`
 	Labels       string `json:"labels,omitempty"`
 	Fields       string `json:"fields,omitempty"`
 	Value        string `json:"value,omitempty"`
@@ -33,7 +35,7 @@ func encodeRow(row *dialect.LogRow) *record {
 	r := &record{
 		ID: row.ID, Replaces: row.Replaces, Operation: string(row.Operation), Group: row.Group, Resource: row.Resource, Key: row.Key,
 		Namespace: row.Namespace, Name: row.Name, UID: row.UID, WrittenAt: row.WrittenAt, ExpiresAt: row.ExpiresAt,
-		User: row.User, FieldManager: row.FieldManager, Labels: row.Labels, Fields: row.Fields,
+		User: row.User, FieldManager: row.FieldManager, Address: row.Address, AuditID: row.AuditID, Labels: row.Labels, Fields: row.Fields,
 	}
 	if utf8.Valid(row.Value) {
 		r.Value = string(row.Value)
@@ -51,7 +53,7 @@ func decodeRow(line []byte) (*dialect.LogRow, error) {
 	row := &dialect.LogRow{ID: r.ID, Write: dialect.Write{
 		Operation: dialect.Operation(r.Operation), Replaces: r.Replaces, Group: r.Group, Resource: r.Resource, Key: r.Key,
 		Namespace: r.Namespace, Name: r.Name, UID: r.UID, WrittenAt: r.WrittenAt, ExpiresAt: r.ExpiresAt,
-		User: r.User, FieldManager: r.FieldManager, Labels: r.Labels, Fields: r.Fields,
+		User: r.User, FieldManager: r.FieldManager, Address: r.Address, AuditID: r.AuditID, Labels: r.Labels, Fields: r.Fields,
 	}}
 	switch {
 	case r.Sealed != nil:
