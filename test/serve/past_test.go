@@ -210,10 +210,13 @@ func TestPastOfSecrets(t *testing.T) {
 	}
 }
 
-// TestPurge purges the history of a Secret. It takes a right that viewers lack, and leaves a record.
+// TestPurge purges the history of a Secret. It takes a right that viewers lack, and leaves a record, with the client's address and the id in
+// the audit log.
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	s := serve(t, packing)
+	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
+	must(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
+	s := serve(t, append([]string{"--audit-policy-file", policy, "--audit-log-path", log}, packing...))
 	c := client(t, s.kubeconfig())
 	secrets := c.CoreV1().Secrets("default")
 	leaked, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "leaked"}}, metav1.CreateOptions{})
@@ -248,6 +251,13 @@ func TestPurge(t *testing.T) {
 	must(t, json.Unmarshal(raw, &list))
 	if len(list.Items) != 2 || list.Items[0].Operation != "purge" || list.Items[0].User != "kubernetes-admin" || list.Items[1].Operation != "update" || list.Items[1].Changed != nil {
 		t.Errorf("its changes are %s", raw)
+	}
+	audited, err := os.ReadFile(log)
+	must(t, err)
+	for _, change := range list.Items {
+		if change.Address != "127.0.0.1" || change.AuditID == "" || !strings.Contains(string(audited), change.AuditID) {
+			t.Errorf("revision %s: %s from %q has the audit id %q, which must be in the log", change.Name, change.Operation, change.Address, change.AuditID)
+		}
 	}
 	err = c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/secrets/door").Param("resourceVersion", leaked.ResourceVersion).
 		Param("resourceVersionMatch", "Exact").Do(t.Context()).Error()
