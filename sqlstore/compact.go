@@ -50,7 +50,7 @@ func (s *Store) compact(ctx context.Context) {
 			rested >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {
 			target = max(target, old)
 		}
-		if newest == measured && target <= done {
+		if newest == measured && target <= done && !s.full.Load() {
 			continue // an idle cluster writes nothing
 		}
 		surplus, err := s.surplus(ctx)
@@ -64,7 +64,7 @@ func (s *Store) compact(ctx context.Context) {
 			err = s.Compact(ctx, upTo)
 			last = now
 		}
-		if err == nil && (last.Equal(now) || now.Sub(forgot) >= forgetInterval) {
+		if err == nil && (last.Equal(now) || now.Sub(forgot) >= forgetInterval || s.full.Load()) {
 			err = s.forget(ctx)
 			forgot = now
 		}
@@ -120,7 +120,7 @@ func (s *Store) Compact(ctx context.Context, upTo int64) error {
 	s.compacted.Raise(upTo)
 	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
 		began := time.Now()
-		n, err := s.engine.Compact(ctx, upTo, compactBatch, s.opts.packer())
+		n, err := s.compactBatch(ctx, upTo)
 		if n > 0 {
 			s.size.removed(n)
 			s.opts.OnBatch(time.Since(began))

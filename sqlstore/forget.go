@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -16,17 +17,35 @@ const (
 	forgetInterval = 10 * time.Minute
 )
 
-// packer returns what makes history of versions that leave the log, nil if none is kept.
-func (o *Options) packer() dialect.Packer {
-	if o.History <= 0 {
-		return nil
+// compactBatch removes or moves a batch of versions. If that fills the disk, history gives way, all of it if need be.
+func (s *Store) compactBatch(ctx context.Context, upTo int64) (n int, err error) {
+	if s.opts.History <= 0 {
+		return s.engine.Compact(ctx, upTo, compactBatch, nil)
 	}
-	return history.Pack(o.HistoryThin)
+	pack, grown := history.Pack(s.opts.HistoryThin), int64(0)
+	n, err = s.engine.Compact(ctx, upTo, compactBatch, func(rows []*dialect.Replaced, last []*dialect.Block) ([]*dialect.Block, error) {
+		blocks, err := pack(rows, last)
+		for _, b := range blocks {
+			grown += b.Bytes()
+		}
+		return blocks, err
+	})
+	if errors.Is(err, dialect.ErrFull) {
+		if n, err = s.engine.Forget(ctx, math.MaxInt64, forgetBatch); err == nil && n == 0 {
+			n, err = s.engine.Compact(ctx, upTo, compactBatch, nil)
+		}
+		return n, err
+	}
+	if s.grown += grown; err == nil && s.opts.HistoryBytes > 0 && s.grown > s.opts.HistoryBytes/4 {
+		err = s.forget(ctx)
+	}
+	return n, err
 }
 
 // forget removes the oldest history: what was replaced longer ago than Options.History, and what exceeds HistoryBytes. A block is removed
 // as a whole, with its last version, so more than that may be kept for a while.
 func (s *Store) forget(ctx context.Context) error {
+	s.grown = 0
 	var bytes, old int64
 	b := s.statement().setApart()
 	before := s.opts.Now().Add(-s.opts.History).UnixMilli()
@@ -34,7 +53,7 @@ func (s *Store) forget(ctx context.Context) error {
 	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&bytes, &old) })
 	if err == nil && s.opts.History <= 0 {
 		old = math.MaxInt64
-	} else if limit := s.opts.HistoryBytes; err == nil && limit > 0 && bytes > limit {
+	} else if limit := s.limit(bytes); err == nil && limit > 0 && bytes > limit {
 		b := s.statement().setApart()
 		b.add("SELECT max(until) FROM (SELECT until, sum(bytes) OVER (ORDER BY until DESC) AS size FROM past) AS newest WHERE size > " + b.arg(limit))
 		err = s.run(ctx, b, func(row dialect.Row) error {
@@ -54,6 +73,14 @@ func (s *Store) forget(ctx context.Context) error {
 		return err
 	}
 	return s.measureHistory(ctx)
+}
+
+// limit returns how much history may remain of so many bytes, 0 for no limit. If the disk is full, objects come first.
+func (s *Store) limit(bytes int64) int64 {
+	if s.full.Load() {
+		return max(1, bytes/2)
+	}
+	return s.opts.HistoryBytes
 }
 
 // HistoryStats describes the history of a log.

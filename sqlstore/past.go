@@ -31,9 +31,11 @@ func (s *Store) pageOfPast(ctx context.Context, q Query) (page Page, err error) 
 // pastKept returns ErrCompacted if a revision is not in history.
 func (s *Store) pastKept(ctx context.Context, revision int64) (at dialect.Position, err error) {
 	var from int64
-	b := s.statement().setApart().add("SELECT revision, compacted, " + history.From + " FROM counter")
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from) })
-	if err == nil && (revision < from || s.engine.Skipped().Has(revision)) {
+	var lost bool
+	b := s.statement().setApart()
+	b.add("SELECT revision, compacted, " + history.From + ", " + dialect.WasLost(b.arg(revision), b.arg(revision)) + " FROM counter")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from, &lost) })
+	if err == nil && (revision < from || lost || s.engine.Skipped().Has(revision)) {
 		err = ErrCompacted
 	}
 	return at, err

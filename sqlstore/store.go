@@ -168,6 +168,7 @@ type Store struct {
 	ambiguous, resolved atomic.Int64
 	// compacted is the newest revision up to which this process has begun to remove versions.
 	compacted dialect.Newest
+	grown     int64 // of history since it was last measured; only for compaction
 
 	queue chan *pending
 	held  held
@@ -181,6 +182,7 @@ type Store struct {
 
 	wrote    atomic.Pointer[time.Time] // when the last group was committed
 	failing  bool                      // the last commit failed; only for the committer
+	full     atomic.Bool               // since there was no room on the disk
 	moved    atomic.Bool               // see inPlace
 	failures *failures
 	tailLag  tailLag

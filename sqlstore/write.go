@@ -219,6 +219,7 @@ func (s *Store) commitGroup(group []*pending) {
 			s.commitGroup(group[i : i+1])
 		}
 	case errors.Is(err, dialect.ErrFull):
+		s.full.Store(true)
 		deletions, others := partition(group)
 		if len(deletions) == 0 || len(others) == 0 {
 			s.fail(group, err)
@@ -238,6 +239,7 @@ func (s *Store) succeeded(group []*pending) {
 		return
 	}
 	if _, others := partition(group); len(others) > 0 {
+		s.full.Store(false)
 		s.failing = false
 		s.opts.Log.Info("writing to the database works again")
 	}

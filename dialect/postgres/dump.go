@@ -62,8 +62,8 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 	after := []string{
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
-		fmt.Sprintf(`UPDATE counter SET revision = n.revision, compacted = n.revision, %s FROM (SELECT greatest(c.revision, %d) + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d AS revision FROM counter c) n`, dialect.Jumped("n.revision"), replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond),
+		jumpRestored(fmt.Sprintf(`greatest(revision, %d) + %d
++ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d`, replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond)),
 	}
 	output, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {
@@ -74,6 +74,14 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		revision, err = strconv.ParseInt(lines[len(lines)-1], 10, 64)
 	}
 	return revision, aside, err
+}
+
+// jumpRestored returns the statement that sets the counter of a restored log to a revision. Its schema may be one without history.
+func jumpRestored(revision string) string {
+	return fmt.Sprintf(`DO $do$ BEGIN
+IF to_regclass('past') IS NULL THEN UPDATE counter SET revision = %[1]s, compacted = %[1]s;
+ELSE EXECUTE $sql$%[2]s$sql$;
+END IF; END $do$`, revision, jump(revision, "one = one", ""))
 }
 
 // pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in after.

@@ -38,12 +38,20 @@ func (e *Engine) jumpRevision(ctx context.Context, conn *pgconn.PgConn) error {
 	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
 + greatest(0, coalesce(floor(extract(epoch FROM now()) - nullif(written_at, 0) / 1000), 0))::bigint * %d`,
 		seen, dialect.RevisionJump, dialect.RevisionJumpPerSecond)
-	results, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE counter SET revision = %[1]s, compacted = %[1]s, %[4]s, incarnation = %[2]s
-WHERE revision < %[3]d OR incarnation <> %[2]s`, ahead, incarnation, seen, dialect.Jumped(ahead))).ReadAll()
+	condition := fmt.Sprintf("WHERE revision < %d OR incarnation <> %s", seen, incarnation)
+	results, err := conn.Exec(ctx, jump(ahead, "incarnation = "+incarnation, condition)).ReadAll()
 	if err == nil && results[0].CommandTag.RowsAffected() > 0 {
 		slog.Warn("Postgres failed over or was restored, and may lack the last writes: resourceVersions jump ahead, and all watches start over", "seen", seen)
 	}
 	return err
+}
+
+// jump returns the statement that sets the counter to a revision, an expression of its columns, if it meets a condition.
+func jump(revision, also, condition string) string {
+	return fmt.Sprintf(`WITH before AS (SELECT revision FROM counter),
+jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, %s, %s %s RETURNING revision, written_at)
+%s FROM before, jumped`, revision, dialect.Jumped(revision), also, condition,
+		dialect.RecordLost("before.revision + 1", "jumped.revision", "jumped.written_at", "''::bytea"))
 }
 
 // bump returns the statement that raises the counter by its first parameter, unless it is behind the second. It fails with a

@@ -60,8 +60,10 @@ WHERE boot NOT IN ('', ?1, ?1 || '`+holds+`') AND EXISTS (SELECT 1 FROM log)`, a
 	if err != nil {
 		return false, err
 	}
-	if n, err := result.RowsAffected(); err != nil || n > 0 {
+	if n, err := result.RowsAffected(); err != nil {
 		return true, err
+	} else if n > 0 {
+		return true, e.recordSkipped(ctx)
 	}
 	_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot NOT IN (?1, ?1 || ?2)", boot, holds)
 	return false, err
@@ -97,6 +99,15 @@ func (e *Engine) skipHeld(ctx context.Context) error {
 skipped_after = CASE WHEN ?2 = 0 OR revision = skipped_until THEN skipped_after ELSE revision END,
 skipped_until = CASE WHEN ?2 = 0 THEN skipped_until ELSE revision + ?2 END,
 revision = revision + ?2`, boot, skip)
+	if err == nil && skip > 0 {
+		err = e.recordSkipped(ctx)
+	}
+	return err
+}
+
+// recordSkipped records in history the revisions that were skipped last: the counter has only one range of them.
+func (e *Engine) recordSkipped(ctx context.Context) error {
+	_, err := e.writer.ExecContext(ctx, dialect.RecordLost("skipped_after + 1", "skipped_until", "written_at", "x''")+" FROM counter WHERE true ON CONFLICT DO NOTHING")
 	return err
 }
 

@@ -79,7 +79,7 @@ func appendVersion(to []byte, v [3]int64) []byte {
 func parseVersions(text string) (versions [][3]int64, ok bool) {
 	text, ok = strings.CutPrefix(text, "[")
 	text, closed := strings.CutSuffix(text, "]")
-	if !ok || !closed || text == "" {
+	if !ok || !closed {
 		return nil, false
 	}
 	versions = make([][3]int64, 0, len(text)/10+1)

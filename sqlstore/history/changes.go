@@ -191,7 +191,7 @@ func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([
 		}
 		found, err := rows(&b)
 		if err != nil {
-			return nil // sqube check finds it
+			return nil // it has none, or sqube check finds it
 		}
 		for i, version := range found {
 			switch id := version.ID; {

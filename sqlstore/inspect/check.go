@@ -129,6 +129,9 @@ func (c *checker) row(l *dialect.LogRow, orphan bool) {
 
 // block checks that versions which have left the log can be read.
 func (c *checker) block(b *dialect.Block) {
+	if b.IsLost() {
+		return
+	}
 	versions, err := history.Versions(b)
 	name := &dialect.LogRow{Write: dialect.Write{Group: b.Group, Resource: b.Resource, Namespace: b.Namespace, Name: b.Name}}
 	switch {

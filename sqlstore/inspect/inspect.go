@@ -130,9 +130,15 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 // readable fails if a revision other than 0 is in the future or no longer kept.
 func readable(ctx context.Context, r dialect.Reader, revision int64) error {
 	at, err := Read(ctx, r)
+	var lost bool
+	if err == nil {
+		err = r.Query(ctx, "SELECT "+dialect.WasLost(r.Placeholder(1), r.Placeholder(2)), []any{revision, revision}, func(row dialect.Row) error { return row.Scan(&lost) })
+	}
 	switch {
 	case err != nil:
 		return err
+	case lost:
+		return fmt.Errorf("%w: revision %d was lost when the database was restored or failed over", ErrForgotten, revision)
 	case revision > at.Revision:
 		return fmt.Errorf("revision %d is in the future: the newest is %d", revision, at.Revision)
 	case revision != 0 && revision < at.From:

@@ -95,7 +95,7 @@ func TestArchive(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		place := filepath.Join(t.TempDir(), "archive")
 		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
-		args := append([]string{"--archive", place, "--retention", "1s"}, database...)
+		args := append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...)
 		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
 		s := serveAt(t, dir, port, args, openUmask)
 		c := client(t, s.kubeconfig())
@@ -193,7 +193,7 @@ func TestArchiveOfWhatIsThere(t *testing.T) {
 		revisions := []string{setData(t, c, "kept", "first"), setData(t, c, "kept", "second")}
 		s.terminate(t)
 		place := t.TempDir()
-		s = serveAt(t, dir, port, append([]string{"--archive", place, "--retention", "1s"}, database...))
+		s = serveAt(t, dir, port, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
 		revisions = append(revisions, setData(t, c, "kept", "third"))
 		awaitForgotten(t, "kept", revisions[1], database)
 		if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
@@ -221,7 +221,7 @@ func TestArchiveFails(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		place := filepath.Join(t.TempDir(), "archive")
 		database := []string{"--datastore", engine.Datastore}
-		s := serve(t, append([]string{"--archive", place, "--retention", "1s"}, database...))
+		s := serve(t, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
 		c := client(t, s.kubeconfig())
 		awaitBackup(t, place, setData(t, c, "kept", "before"))
 		mend := breakPlace(t, place)
@@ -256,7 +256,7 @@ func TestArchiveFails(t *testing.T) {
 func TestArchiveFailsForLong(t *testing.T) {
 	t.Parallel()
 	place := filepath.Join(t.TempDir(), "archive")
-	s := serve(t, []string{"--archive", place, "--retention", "1h", "--retention-rows", "100", "--compact-interval", "100ms"})
+	s := serve(t, []string{"--archive", place, "--retention", "1h", "--retention-rows", "100", "--history=0", "--compact-interval", "100ms"})
 	c := client(t, s.kubeconfig())
 	database := []string{"--data-dir", s.dataDir}
 	first := setData(t, c, "kept", "before")
@@ -288,7 +288,7 @@ func TestArchiveOfReplicas(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
 	database := []string{"--datastore", harness.Postgres(t)}
-	args := append([]string{"--archive", place, "--retention", "1s", "--pki-encryption-key-file", sqube.KeyFile(t)}, database...)
+	args := append([]string{"--archive", place, "--retention", "1s", "--history=0", "--pki-encryption-key-file", sqube.KeyFile(t)}, database...)
 	servers := []*server{serve(t, args), serve(t, args)}
 	var clients []kubernetes.Interface
 	for _, s := range servers {

@@ -161,7 +161,7 @@ type clocked struct {
 
 func newClocked(t *testing.T, datastore, retention string) *clocked {
 	t.Helper()
-	s := serve(t, []string{"--datastore", datastore, "--retention", retention, "--compact-interval", "100ms"})
+	s := serve(t, []string{"--datastore", datastore, "--retention", retention, "--history=0", "--compact-interval", "100ms"})
 	c := &clocked{server: s, Interface: client(t, s.kubeconfig())}
 	c.maps = c.CoreV1().ConfigMaps("default")
 	// From the newest version on: a given one might be compacted before the watch begins.

@@ -153,7 +153,7 @@ func isPrivate(t *testing.T, folder string) {
 // TestFollowComesLate makes a server compact versions that its backup does not have yet.
 func TestFollowComesLate(t *testing.T) {
 	t.Parallel()
-	s := serve(t, []string{"--retention", "1s"})
+	s := serve(t, []string{"--retention", "1s", "--history=0"})
 	c := client(t, s.kubeconfig())
 	place := t.TempDir()
 	follow := []string{"backup", "--follow", place, "--data-dir", s.dataDir}

@@ -1,0 +1,22 @@
+package dialect
+
+import "fmt"
+
+// Revisions that the counter has jumped over may have been seen with contents that are lost, so history has the state at none of them. The
+// table past records them as a block without versions, of a resource that does not exist.
+const lostGroup, lostResource = "sqube.io", "lost"
+
+// IsLost reports whether a block stands for lost revisions.
+func (b *Block) IsLost() bool { return b.Group == lostGroup && b.Resource == lostResource }
+
+// RecordLost returns a statement, without its FROM, that records lost revisions: from first until another one, by expressions, and the time of
+// both. empty is a value of the type of the column data.
+func RecordLost(first, until, at, empty string) string {
+	return fmt.Sprintf(`INSERT INTO past (first_id, until, first_at, until_at, bytes, api_group, resource, key, namespace, name, writers, versions, data)
+SELECT %s, %s, %[3]s, %[3]s, 0, '%[5]s', '%[6]s', '', '', '', '[]', '[]', %[4]s`, first, until, at, empty, lostGroup, lostResource)
+}
+
+// WasLost returns the condition that a revision, given by two parameters, is lost.
+func WasLost(first, second string) string {
+	return fmt.Sprintf("EXISTS (SELECT 1 FROM past WHERE api_group = '%s' AND resource = '%s' AND first_id <= %s AND until > %s)", lostGroup, lostResource, first, second)
+}
