@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
@@ -188,7 +187,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	w := step.work
 	if w.live != nil {
 		for _, c := range sub.changes {
-			if c.Operation == dialect.Delete && c.UID != string(w.live.GetUID()) {
+			if c.Operation == deletion && c.UID != string(w.live.GetUID()) {
 				p.uids[c.UID] = string(w.live.GetUID())
 			}
 		}
@@ -287,7 +286,7 @@ func (p *planner) spare(ctx context.Context, steps []Step) error {
 			k := keyOf(c)
 			before := seen[k]
 			seen[k] = true
-			return !before && c.Operation != dialect.Delete && !deleted[k] && !transient(k)
+			return !before && c.Operation != deletion && !deleted[k] && !transient(k)
 		}
 		if err := p.past.walk(ctx, q, newest, func(c *change) error {
 			object, err := decode(c.After)
