@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -388,7 +389,7 @@ func (s *subject) kind() (schema.GroupVersionKind, error) {
 
 func (s *subject) references() (all []ChangeReference) {
 	for _, c := range s.changes {
-		if s.undone[c.ID] && len(all) < shown {
+		if s.undone[c.ID] && len(all) < shown && s.touches(c, "") {
 			all = append(all, c.reference())
 		}
 	}
@@ -407,7 +408,13 @@ func fieldChanges(k key, all []inspect.Difference) []FieldChange {
 			return err.Error()
 		}
 		if secret && (strings.HasPrefix(path, ".data") || strings.Contains(path, lastApplied)) {
-			return fmt.Sprintf("(%d bytes)", len(encoded))
+			size := len(encoded)
+			if text, ok := value.(string); ok {
+				if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
+					size = len(raw)
+				}
+			}
+			return fmt.Sprintf("(%d bytes)", size)
 		}
 		if len(encoded) > maxValue {
 			return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))

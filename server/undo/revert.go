@@ -90,7 +90,6 @@ func (s *subject) close() {
 type reverted struct {
 	object    map[string]any // stripped; nil if it is not there
 	uid       string         // of the former object that comes back, or of the live one
-	revision  int64          // of the change that the object comes back from
 	touched   bool           // some change did more than change the status
 	conflicts []Conflict
 	reason    string // why nothing can be done
@@ -158,7 +157,7 @@ func (s *subject) removeAgain(r *reverted, c *change, after map[string]any, forc
 func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force bool) {
 	r.touched = true
 	if r.object == nil {
-		r.object, r.uid, r.revision = before, c.UID, c.ID
+		r.object, r.uid = before, c.UID
 		return
 	}
 	if r.uid == c.UID || reflect.DeepEqual(r.object, before) {
@@ -240,6 +239,12 @@ func (s *subject) touches(c *change, path string) bool {
 		return true
 	}
 	return slices.ContainsFunc(inspect.DifferencesOf(before, after), func(d inspect.Difference) bool {
-		return strings.HasPrefix(d.Path, path) || strings.HasPrefix(path, d.Path)
+		return within(d.Path, path) || within(path, d.Path)
 	})
+}
+
+// within reports whether a field is other, or in it.
+func within(path, other string) bool {
+	rest, ok := strings.CutPrefix(path, other)
+	return ok && (rest == "" || other == "" || rest[0] == '.' || rest[0] == '[')
 }
