@@ -103,7 +103,7 @@ func New(c Config) (*Bootstrap, error) {
 		}, c.Store, c.KubeletClient, authorizer),
 		priorityClassesHook(client),
 		flowControlHook(client),
-		serviceRepairHook(c.Services, kubernetesService),
+		serviceRepairHook(c.Services.Repair),
 		kubernetesService,
 		authenticationHook(client, c.Authentication, c.InMemory, namespaces),
 		identityHook(client, c.ServerID, namespaces),

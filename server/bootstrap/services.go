@@ -61,18 +61,12 @@ func (r serviceRanges) Create(ctx context.Context, wanted *networkingv1.ServiceC
 }
 
 // serviceRepairHook makes the allocated cluster IPs and node ports agree with the Services: after a crash between an allocation
-// and the write of the Service, and after a restore. It is ready after the first pass. It begins when Service kubernetes exists, unless that needs a node port, which the
-// first pass makes allocatable: of a new Service whose address it has not seen yet, it would report that the address is not allocated.
-func serviceRepairHook(services Services, kubernetes *hook) *hook {
-	var after []*hook
-	if services.NodePort == 0 {
-		after = append(after, kubernetes)
-	}
+// and the write of the Service, and after a restore. It is ready after the first pass.
+func serviceRepairHook(repair ServiceRepair) *hook {
 	return &hook{
-		name:  "start-service-ip-repair-controllers",
-		after: after,
+		name: "start-service-ip-repair-controllers",
 		serve: func(ctx context.Context, ready func()) error {
-			services.Repair.Run(ctx, ready)
+			repair.Run(ctx, ready)
 			if ctx.Err() == nil {
 				return errors.New("the repair of Service addresses and ports has stopped: see the log")
 			}
