@@ -22,6 +22,11 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 	for _, note := range u.Status.Notes {
 		line("", "note: %s", note)
 	}
+	if len(u.Status.Plan) == 0 {
+		line("", "There is nothing to undo, as far as you may know.")
+		_, err := io.WriteString(out, text.String())
+		return err
+	}
 	counts := map[undo.Action]int{}
 	for _, step := range u.Status.Plan {
 		counts[step.Action]++

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -49,7 +48,7 @@ func (s *selection) follow(ctx context.Context) error {
 			within = ""
 		}
 	}
-	deletions := func(c *history.Change) bool { return c.Operation == dialect.Delete && !transient(keyOf(c)) }
+	deletions := func(c *history.Change) bool { return c.Operation == deletion && !transient(keyOf(c)) }
 	found := &traces{byUID: map[string][]trace{}, byOwner: map[string][]trace{}}
 	if within != "" { // where objects without a namespace are not
 		q.Namespace = &within

@@ -13,10 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
+)
+
+// The operations of changes.
+const (
+	creation = "create"
+	update   = "update"
+	deletion = "delete"
 )
 
 // An undo has limits, so that it does not take all memory.
@@ -54,8 +60,8 @@ func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Cha
 
 // begin returns the oldest revision at which everything is known as it was.
 func (p *past) begin(ctx context.Context) (int64, error) {
-	at, err := p.log.Store.Position(ctx)
-	return at.Compacted, apistorage.ClientError(err)
+	revision, err := p.log.Store.HistoryFrom(ctx)
+	return revision, apistorage.ClientError(err)
 }
 
 // revisionAt returns the last revision of a moment.
@@ -93,7 +99,7 @@ func (c *change) versions() (before, after map[string]any, err error) {
 
 // thin forgets the versions of an update that changed only what strip removes, such as the status, of which there can be many.
 func (c *change) thin() error {
-	if c.Operation != dialect.Update || c.Before == nil {
+	if c.Operation != update || c.Before == nil {
 		return nil
 	}
 	before, after, err := c.versions()

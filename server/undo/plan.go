@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
@@ -188,7 +188,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 	w := step.work
 	if w.live != nil {
 		for _, c := range sub.changes {
-			if c.Operation == dialect.Delete && c.UID != string(w.live.GetUID()) {
+			if c.Operation == deletion && c.UID != string(w.live.GetUID()) {
 				p.uids[c.UID] = string(w.live.GetUID())
 			}
 		}
@@ -287,7 +287,7 @@ func (p *planner) spare(ctx context.Context, steps []Step) error {
 			k := keyOf(c)
 			before := seen[k]
 			seen[k] = true
-			return !before && c.Operation != dialect.Delete && !deleted[k] && !transient(k)
+			return !before && c.Operation != deletion && !deleted[k] && !transient(k)
 		}
 		if err := p.past.walk(ctx, q, newest, func(c *change) error {
 			object, err := decode(c.After)
@@ -389,7 +389,7 @@ func (s *subject) kind() (schema.GroupVersionKind, error) {
 
 func (s *subject) references() (all []ChangeReference) {
 	for _, c := range s.changes {
-		if s.undone[c.ID] && len(all) < shown {
+		if s.undone[c.ID] && len(all) < shown && s.touches(c, "") {
 			all = append(all, c.reference())
 		}
 	}
@@ -408,7 +408,13 @@ func fieldChanges(k key, all []inspect.Difference) []FieldChange {
 			return err.Error()
 		}
 		if secret && (strings.HasPrefix(path, ".data") || strings.Contains(path, lastApplied)) {
-			return fmt.Sprintf("(%d bytes)", len(encoded))
+			size := len(encoded)
+			if text, ok := value.(string); ok {
+				if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
+					size = len(raw)
+				}
+			}
+			return fmt.Sprintf("(%d bytes)", size)
 		}
 		if len(encoded) > maxValue {
 			return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
@@ -72,13 +71,13 @@ func (s *subject) close() {
 		if c.ends() && s.undone[c.ID] {
 			ending = c.UID
 		}
-		if c.UID == ending && c.Operation != dialect.Create {
+		if c.UID == ending && c.Operation != creation {
 			s.undone[c.ID] = true
 		}
 	}
 	gone := "" // the uid of the object whose removal is taken back
 	for _, c := range s.changes {
-		if c.Operation == dialect.Delete && s.undone[c.ID] {
+		if c.Operation == deletion && s.undone[c.ID] {
 			gone = c.UID
 		}
 		if c.UID == gone && c.marked {
@@ -91,7 +90,6 @@ func (s *subject) close() {
 type reverted struct {
 	object    map[string]any // stripped; nil if it is not there
 	uid       string         // of the former object that comes back, or of the live one
-	revision  int64          // of the change that the object comes back from
 	touched   bool           // some change did more than change the status
 	conflicts []Conflict
 	reason    string // why nothing can be done
@@ -118,7 +116,7 @@ func (s *subject) revertOne(r *reverted, c *change, force bool) error {
 	if c.idle {
 		return nil
 	}
-	if c.Operation != dialect.Create && c.Before == nil {
+	if c.Operation != creation && c.Before == nil {
 		r.touched, r.reason = true, "history does not have its former version any more"
 		return nil
 	}
@@ -127,9 +125,9 @@ func (s *subject) revertOne(r *reverted, c *change, force bool) error {
 		return err
 	}
 	switch c.Operation {
-	case dialect.Create:
+	case creation:
 		s.removeAgain(r, c, after, force)
-	case dialect.Delete:
+	case deletion:
 		s.bringBack(r, c, before, force)
 	default:
 		s.putBack(r, c, before, after, force)
@@ -159,13 +157,13 @@ func (s *subject) removeAgain(r *reverted, c *change, after map[string]any, forc
 func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force bool) {
 	r.touched = true
 	if r.object == nil {
-		r.object, r.uid, r.revision = before, c.UID, c.ID
+		r.object, r.uid = before, c.UID
 		return
 	}
 	if r.uid == c.UID || reflect.DeepEqual(r.object, before) {
 		return
 	}
-	made := s.since(c, func(later *change) bool { return later.Operation == dialect.Create })
+	made := s.since(c, func(later *change) bool { return later.Operation == creation })
 	if made != nil && made.FieldManager == Manager {
 		return // an undo has brought it back, or this one has before it stopped
 	}
@@ -189,7 +187,7 @@ func (s *subject) putBack(r *reverted, c *change, before, after map[string]any, 
 	r.touched = true
 	if r.object == nil || r.uid != c.UID && !s.madeByUndo() {
 		r.reason = "it has been deleted since"
-		if gone := s.since(c, func(later *change) bool { return later.Operation == dialect.Delete }); gone != nil {
+		if gone := s.since(c, func(later *change) bool { return later.Operation == deletion }); gone != nil {
 			r.conflicts = append(r.conflicts, Conflict{Change: gone.reference()})
 		}
 		return
@@ -211,7 +209,7 @@ func (s *subject) putBack(r *reverted, c *change, before, after map[string]any, 
 // madeByUndo reports whether the object that exists was brought back by an undo.
 func (s *subject) madeByUndo() bool {
 	for _, c := range s.changes {
-		if c.Operation == dialect.Create {
+		if c.Operation == creation {
 			return c.FieldManager == Manager
 		}
 	}
@@ -241,6 +239,12 @@ func (s *subject) touches(c *change, path string) bool {
 		return true
 	}
 	return slices.ContainsFunc(inspect.DifferencesOf(before, after), func(d inspect.Difference) bool {
-		return strings.HasPrefix(d.Path, path) || strings.HasPrefix(path, d.Path)
+		return within(d.Path, path) || within(path, d.Path)
 	})
+}
+
+// within reports whether a field is other, or in it.
+func within(path, other string) bool {
+	rest, ok := strings.CutPrefix(path, other)
+	return ok && (rest == "" || other == "" || rest[0] == '.' || rest[0] == '[')
 }

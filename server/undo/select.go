@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -46,7 +45,7 @@ func newSelection(p *past) *selection {
 
 // add takes a change back.
 func (s *selection) add(c *change) error {
-	if c.Operation == dialect.Delete || c.ends() {
+	if c.Operation == deletion || c.ends() {
 		s.ended = append(s.ended, ended{c.key(), c.UID, c.ID})
 	}
 	return s.mark(c.key(), c.ID)
@@ -140,11 +139,11 @@ func (s *selection) object(ctx context.Context, k key, to *Moment) error {
 	}
 	var now, last *change // the newest change of the object that exists, and the oldest that is taken back
 	err := s.past.walk(ctx, k.query(), nil, func(c *change) error {
-		if last == nil && c.Operation != dialect.Delete { // it exists; if an undo has made it, what was before is meant
+		if last == nil && c.Operation != deletion { // it exists; if an undo has made it, what was before is meant
 			if now == nil {
 				now = c
 			}
-			if c.Operation == dialect.Create {
+			if c.Operation == creation {
 				if c.FieldManager != Manager {
 					return errEnough
 				}

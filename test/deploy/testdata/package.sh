@@ -59,6 +59,7 @@ asked "daemon-reload;try-restart sqube.service"
 within systemd-analyze verify --man=no /usr/lib/systemd/system/sqube.service
 within bash -c 'source /usr/share/bash-completion/completions/sqube; complete -p sqube' >/dev/null || fail "bash completes nothing"
 [[ $(within sqube __complete serve --retention-r 2>/dev/null) == --retention-rows* ]] || fail "flags are not completed"
+within kubectl-sqube help undo | grep -q "^  kubectl sqube undo " || fail "kubectl-sqube is not kubectl's plugin"
 # documented COMMAND…: the command and its subcommands have manual pages, which are rendered without a warning.
 documented() {
 	local page sub
