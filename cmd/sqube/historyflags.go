@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,6 +21,8 @@ const (
 	// maxHistory is the default of --history-bytes on a large disk, and inMemoryHistory that of a database in memory.
 	maxHistory      = 1 << 30
 	inMemoryHistory = 32 << 20
+	// defaultRules stands for history.DefaultRules.
+	defaultRules = "default"
 	// historyShare is the part of the free space that history may take by default.
 	historyShare = 8
 )
@@ -33,7 +37,7 @@ type historyOptions struct {
 func (o *historyOptions) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.depth, "history", defaultHistory, "How long versions are kept, in packed form, after --retention: for changes, undo, sqube history and show, and for lists and gets at their resourceVersion. 0 keeps none, and removes those that were kept. Set the same on all servers of a database.")
 	fs.Var(&o.bytes, "history-bytes", "Space in the database that they take at most, such as 1Gi; the oldest go first. If 0, an eighth of the free space when the server starts, and at most 1Gi.")
-	fs.StringSliceVar(&o.thin, "history-thin", history.DefaultRules, "Fields whose changes alone are not kept, as RESOURCE.GROUP:FIELD. Only numbers and times are left out, and only if nothing else has changed. With an empty value, all versions are kept.")
+	fs.StringSliceVar(&o.thin, "history-thin", []string{defaultRules}, "Fields whose changes alone are not kept, as RESOURCE.GROUP:FIELD. Only numbers and times are left out, and only if nothing else has changed. 'default' stands for "+strings.Join(history.DefaultRules, ", ")+". With an empty value, all versions are kept.")
 }
 
 func (o *historyOptions) complete(options *sqlstore.Options) error {
@@ -45,7 +49,11 @@ func (o *historyOptions) complete(options *sqlstore.Options) error {
 		errs = append(errs, fmt.Errorf("--history-bytes %s must not be negative", o.bytes.String()))
 	}
 	var err error
-	if options.HistoryThin, err = history.ParseRules(o.thin); err != nil {
+	rules := o.thin
+	if i := slices.Index(rules, defaultRules); i >= 0 {
+		rules = slices.Replace(slices.Clone(rules), i, i+1, history.DefaultRules...)
+	}
+	if options.HistoryThin, err = history.ParseRules(rules); err != nil {
 		errs = append(errs, fmt.Errorf("--history-thin: %w", err))
 	}
 	options.History = o.depth

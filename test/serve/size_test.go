@@ -18,7 +18,7 @@ import (
 func TestSizeIsBounded(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1h", "--retention-rows", "100", "--compact-interval", "200ms"})
+		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1h", "--retention-rows", "100", "--history=0", "--compact-interval", "200ms"})
 		c := client(t, s.kubeconfig())
 		maps := c.CoreV1().ConfigMaps("default")
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changing"}}
