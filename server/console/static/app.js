@@ -141,8 +141,10 @@ class App {
     return select;
   }
 
-  menuButton() {
-    return h('button', { class: 'icon-button menu', 'aria-label': 'Menu', onclick: () => document.querySelector('.app').classList.toggle('menu-open') }, icon('menu'));
+  /** head returns the top of a page. */
+  head(title, ...more) {
+    const menu = h('button', { class: 'icon-button menu', 'aria-label': 'Menu', onclick: () => document.querySelector('.app').classList.toggle('menu-open') }, icon('menu'));
+    return h('header', { class: 'page-head' }, menu, h('h1', {}, title), more);
   }
 
   #key(event) {

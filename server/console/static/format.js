@@ -56,3 +56,9 @@ export function health(text) {
   if (part) return part[1] === part[2] ? 'good' : 'busy';
   return '';
 }
+
+/** plural returns the name of several objects of a kind. */
+export function plural(kind) {
+  if (/(s|x)$/.test(kind) && kind !== 'Endpoints') return `${kind}es`;
+  return /[^aeo]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : kind === 'Endpoints' ? kind : `${kind}s`;
+}

@@ -2,7 +2,7 @@
 
 import { asTable, exact, idOf, pathOf, request, watch, withQuery } from './api.js';
 import { empty, failure, fill, h, skeleton } from './dom.js';
-import { ago, count, health } from './format.js';
+import { ago, count, health, plural } from './format.js';
 import { of } from './history.js';
 import { change, go } from './route.js';
 import { VirtualTable } from './table.js';
@@ -30,7 +30,7 @@ export class ListView {
     });
     this.content = h('div', { class: 'fill' }, skeleton(12));
     this.element = h('div', { class: 'page page-list' },
-      h('header', { class: 'page-head' }, h('h1', {}, resource.kind), this.total, h('div', { class: 'spacer' }), app.namespaces(resource.namespaced), this.filter),
+      app.head(plural(resource.kind), this.total, h('div', { class: 'spacer' }), app.namespaces(resource.namespaced), this.filter),
       this.content);
     this.load();
   }
@@ -143,7 +143,7 @@ export class ListView {
     this.total.textContent = rows.length === this.#objects.size ? count(rows.length) : `${count(rows.length)} of ${count(this.#objects.size)}`;
     if (rows.length === 0) {
       fill(this.content, words.length > 0 ? empty('Nothing matches', `None of ${count(this.#objects.size)} has “${words.join(' ')}”.`)
-        : empty(`No ${this.resource.resource}`, this.app.route.at ? 'There were none at this moment.' : 'They will appear here when there are some.'));
+        : empty(`No ${plural(this.resource.kind)}`, this.app.route.at ? 'There were none at this moment.' : 'They will appear here when there are some.'));
     } else if (!this.table.scroller.isConnected) fill(this.content, this.table.scroller);
     this.table.show(rows);
   }

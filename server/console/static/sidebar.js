@@ -2,7 +2,7 @@
 
 import { idOf } from './api.js';
 import { fill, h, icon, logo } from './dom.js';
-import { who } from './format.js';
+import { plural, who } from './format.js';
 import { help } from './help.js';
 import { go, link } from './route.js';
 
@@ -17,9 +17,6 @@ const sections = {
   Cluster: ['nodes', 'namespaces', 'events', 'customresourcedefinitions'],
 };
 const upstream = /^$|\.k8s\.io$|^(apps|batch|autoscaling|policy)$/;
-
-// The names of a few kinds in the plural are not the kind's with an s.
-const plural = (kind) => (/(s|x|ss)$/.test(kind) ? `${kind}es` : /[^aeo]y$/.test(kind) ? `${kind.slice(0, -1)}ies` : `${kind}s`);
 
 /** Sidebar shows where the user is and where they can go. */
 export class Sidebar {
