@@ -1,9 +1,9 @@
 // The list of changes, newest first: who changed what. What is deleted is a part of it, the trash.
 
 import { idOf } from './api.js';
-import { avatar, card } from './change.js';
+import { avatar, card, onlyStatus, summary, verbs } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
-import { ago, clock, count, value, who } from './format.js';
+import { ago, clock, count, who } from './format.js';
 import { dialog } from './help.js';
 import { follow, list, quiet, revisionOf, timeOf } from './history.js';
 import { change, current, go } from './route.js';
@@ -12,8 +12,6 @@ import { undoDialog } from './undo.js';
 
 const page = 200;
 const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field, .spec.replicas']];
-
-const signs = { create: 'created', update: 'changed', delete: 'deleted' };
 
 /** ChangesView is the list of changes; with trash, of deletions. */
 export class ChangesView {
@@ -37,13 +35,13 @@ export class ChangesView {
       type: 'search', class: i === 0 ? 'filter' : '', placeholder: i === 0 ? `${label}  /` : label, 'aria-label': label, value: route[id] ?? '', onchange: (e) => change({ [id]: e.target.value.trim() }),
     }));
     this.operation = h('select', { 'aria-label': 'Operation', onchange: (e) => change({ operation: e.target.value }) },
-      h('option', { value: '' }, 'All operations'), Object.keys(signs).map((o) => h('option', { value: o }, signs[o])));
+      h('option', { value: '' }, 'All operations'), Object.keys(verbs).map((o) => h('option', { value: o }, verbs[o])));
     this.operation.value = route.operation ?? '';
     this.all = h('input', { type: 'checkbox', checked: route.all === '1', onchange: () => change({ all: this.all.checked ? '1' : '' }) });
     this.content = h('div', { class: 'fill' }, skeleton(12));
     this.element = h('div', { class: 'page page-list' },
       app.head(trash ? 'Trash' : 'Changes', this.total, h('div', { class: 'spacer' }), app.namespaces()),
-      h('div', { class: 'filters' }, this.inputs, !trash && this.operation, h('label', { class: 'check' }, this.all, trash ? 'By controllers too' : 'Heartbeats too')),
+      h('div', { class: 'filters' }, this.inputs, !trash && this.operation, h('label', { class: 'check' }, this.all, trash ? 'Owned ones too' : 'Status and heartbeats too')),
       this.content);
     this.load();
   }
@@ -63,7 +61,9 @@ export class ChangesView {
 
   get selection() {
     const { user, fieldManager, kind, name, field, operation } = this.#terms;
-    return { terms: { user, fieldManager, kind, name, field, operation }, namespace: this.app.route.ns || this.app.limited };
+    const terms = { user, fieldManager, kind, name, field, operation };
+    if (!Object.values(terms).some(Boolean)) return null; // that would mark everything
+    return { terms, namespace: this.app.route.ns || this.app.limited };
   }
 
   update() { this.load(); }
@@ -118,10 +118,10 @@ export class ChangesView {
     setTimeout(() => { if (!signal.aborted) this.load(); }, 2000);
   }
 
-  // In the trash, what controllers delete as they replace it is of little use.
+  // What is owned by something that still is, its controller makes again.
   get #shown() {
-    if (!this.trash || current().all === '1') return this.#changes;
-    return this.#changes.filter((c) => !(c.user ?? '').startsWith('system:serviceaccount:kube-system:') && !(c.user ?? '').startsWith('system:node:') && c.user !== 'system:apiserver');
+    if (current().all === '1') return this.#changes;
+    return this.#changes.filter((c) => (this.trash ? !c.owners && c.object.kind !== 'Pod' : !onlyStatus(c)));
   }
 
   #render() {
@@ -131,15 +131,15 @@ export class ChangesView {
       fill(this.content, this.trash ? empty('Nothing was deleted', 'What is deleted stays here for as long as history is kept.') : empty('No changes', 'Nothing matches these filters in what is kept.'));
     } else if (!this.table.scroller.isConnected) fill(this.content, this.table.scroller);
     this.table.show(rows);
-    if (rows.length < page && this.#continued) this.#next();
+    if (rows.length < page / 4 && this.#continued) this.#next();
   }
 
   #columns() {
     const object = (c) => h('span', {}, h('span', { class: 'muted' }, `${c.object.kind ?? c.object.resource} `), h('span', { class: 'cell-name' }, c.object.name));
     const columns = [
       { name: 'When', width: '5.5rem', cell: ({ change: c }) => h('time', { datetime: c.metadata.creationTimestamp, title: clock(timeOf(c)), class: 'muted' }, `${ago(Date.now() - timeOf(c))}`) },
-      { name: 'Who', width: 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${c.user} · ${c.fieldManager ?? ''}` }, avatar(c.user), who(c.user)) },
-      { name: 'Did', width: '5rem', cell: ({ change: c }) => h('span', { class: `op ${c.operation}` }, signs[c.operation]) },
+      { name: 'Who', width: 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${c.user} · ${c.fieldManager ?? ''}` }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))) },
+      { name: 'Did', width: '5rem', cell: ({ change: c }) => h('span', { class: `op ${c.operation}` }, verbs[c.operation]) },
       { name: 'Object', width: 'minmax(14rem, 26fr)', cell: ({ change: c }) => object(c) },
       { name: 'Namespace', width: 'minmax(5rem, 9fr)', cell: ({ change: c }) => h('span', { class: 'muted' }, c.object.namespace ?? '') },
     ];
@@ -167,13 +167,4 @@ export class ChangesView {
         h('button', { class: 'button primary', onclick: () => { d.close(); undoDialog(this.app, `Undo change ${c.metadata.name}`, { changes: { afterRevision: revisionOf(c) - 1, beforeRevision: revisionOf(c) + 1 } }); } }, icon('undo'), 'Undo…')));
     d.addEventListener('click', (e) => { if (e.target.closest('a')) d.close(); });
   }
-}
-
-// The first fields of a change on one line.
-function summary(c) {
-  const changed = (c.changed ?? []).filter((f) => f.path !== '.metadata.generation'), [f] = changed;
-  if (!f) return h('span', { class: 'muted' }, c.changedUnknown ? 'no longer known' : '');
-  const short = f.path.length > 40 ? `…${f.path.slice(-38)}` : f.path;
-  return h('span', { class: 'mono summary' }, h('span', { class: 'muted' }, `${short} `), f.old !== undefined && h('del', {}, value(f.old)), f.old !== undefined && f.new !== undefined && ' → ', f.new !== undefined && h('ins', {}, value(f.new)),
-    changed.length > 1 && h('span', { class: 'muted' }, ` +${changed.length - 1}`));
 }

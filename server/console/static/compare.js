@@ -28,7 +28,7 @@ export class CompareView {
       h('div', { class: 'filters' },
         h('label', { class: 'check' }, 'From', this.from), h('label', { class: 'check' }, 'to', this.to),
         h('div', { class: 'segments' }, spans.map(([name, ms]) => h('button', { class: 'button small', onclick: () => this.#last(ms) }, name))),
-        h('label', { class: 'check' }, this.status, 'Status too')), this.content);
+        h('label', { class: 'check' }, this.status, 'Status and owned ones too')), this.content);
     this.load();
   }
 
@@ -100,7 +100,7 @@ export class CompareView {
   #render() {
     if (!this.objects) return;
     const withStatus = this.status.checked;
-    const shown = this.objects.map((o) => ({ ...o, changed: withStatus ? o.changed : o.changed.filter((f) => !isStatus(f.path)) }))
+    const shown = this.objects.filter((o) => withStatus || !o.last.owners).map((o) => ({ ...o, changed: withStatus ? o.changed : o.changed.filter((f) => !isStatus(f.path)) }))
       .filter((o) => o.what !== 'update' || o.changed.length > 0 || o.first.object.uid !== o.last.object.uid);
     this.total.textContent = count(shown.length);
     const { from } = current();

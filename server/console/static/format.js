@@ -44,7 +44,7 @@ export function who(user) {
   if (!user) return 'unknown';
   const account = /^system:serviceaccount:(.+):(.+)$/.exec(user);
   if (account) return account[1] === 'kube-system' ? account[2] : `${account[1]}/${account[2]}`;
-  return user;
+  return user.replace(/^system:(node:)?/, '');
 }
 
 /** health returns good, busy or bad for a status that kinds of the API have, or ''. */

@@ -124,7 +124,7 @@ export class ObjectView {
     const row = table?.rows?.[0], m = this.#object.metadata;
     const shown = (table?.columnDefinitions ?? []).map((d, i) => [d, row?.cells[i]])
       .filter(([d, v]) => d.name !== 'Name' && d.name !== 'Age' && v !== null && v !== '' && v !== undefined && v !== '<none>' && String(v).length < 60);
-    fill(this.facts, shown.slice(0, 8).map(([d, v]) => h('div', { class: 'fact' }, h('h3', {}, d.name), h('div', { class: `state ${health(String(v))}` }, String(v)))),
+    fill(this.facts, shown.slice(0, 8).map(([d, v]) => h('div', { class: 'fact' }, h('h3', {}, d.name), h('div', { class: health(String(v)) && `state ${health(String(v))}` }, String(v)))),
       h('div', { class: 'fact' }, h('h3', {}, 'Age'), h('div', {}, ago(this.app.time.now - Date.parse(m.creationTimestamp)))),
       (m.ownerReferences ?? []).map((o) => {
         const owner = this.app.resourceOf(o);

@@ -1,7 +1,7 @@
 // The overview: what is wrong, who writes, what grows, and how far back history goes.
 
 import { asTable, exact, idOf, pathOf, request, text, withQuery } from './api.js';
-import { avatar } from './change.js';
+import { avatar, objectLink, onlyStatus, summary, verbs } from './change.js';
 import { empty, fill, h, skeleton } from './dom.js';
 import { ago, clock, count, health, plural, who } from './format.js';
 import { list, quiet, timeOf } from './history.js';
@@ -18,10 +18,12 @@ export class Overview {
     this.app = app;
     this.numbers = h('div', { class: 'numbers' });
     this.problems = h('div', {}, skeleton(4));
+    this.lately = h('div', {}, skeleton(3));
     this.writers = h('div', {}, skeleton(4));
     this.growth = h('div', {}, skeleton(4));
     this.element = h('div', { class: 'page' }, app.head('Overview', h('div', { class: 'spacer' }), app.namespaces()), this.numbers,
       h('section', { class: 'group' }, h('h2', {}, 'Problems'), this.problems),
+      h('section', { class: 'group' }, h('h2', {}, 'Lately'), this.lately),
       h('div', { class: 'columns even' },
         h('section', { class: 'group' }, h('h2', {}, 'Who writes'), this.writers),
         h('section', { class: 'group' }, h('h2', {}, 'What there is'), this.growth)));
@@ -71,9 +73,9 @@ export class Overview {
     }
   }
 
-  #problem({ kind, namespace, name, what, state, time }) {
+  #problem({ kind, namespace, name, label = name, what, state, time }) {
     return h('a', { class: 'line-row', href: link('object', { r: idOf(kind), ns: namespace ?? '', name, of: this.app.route.ns }) },
-      h('span', { class: `state ${state}` }, what), h('span', { class: 'cell-name' }, name), h('span', { class: 'muted' }, `${kind.kind}${namespace ? ` in ${namespace}` : ''}`),
+      h('span', { class: `state ${state}` }, what), h('span', { class: 'cell-name' }, label), h('span', { class: 'muted where' }, `${kind.kind}${namespace ? ` in ${namespace}` : ''}`),
       h('span', { class: 'muted end' }, time ? ago(this.app.time.now - time) : ''));
   }
 
@@ -89,12 +91,14 @@ export class Overview {
       const changes = recent.items;
       this.#showNumbers(changes, oldest, metrics, Boolean(recent.metadata.continue));
       const since = changes.length > 0 ? ago(this.app.time.now - timeOf(changes.at(-1))) : '';
+      this.#showLately(changes);
       this.#showWriters(changes, since);
       this.#showGrowth(counts, changes, since);
     } catch (error) {
       if (error.name === 'AbortError') return;
       const message = error.code === 403 ? empty('Choose a namespace', 'You may not see the changes of the whole cluster.') : h('p', { class: 'warning' }, error.message);
-      fill(this.writers, message);
+      fill(this.lately, message);
+      fill(this.writers);
       fill(this.growth);
     }
   }
@@ -122,6 +126,14 @@ export class Overview {
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
       Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
       Number.isFinite(lag) && tile('Watches lag by', lag < 0.0005 ? '0 ms' : `${Math.round(lag * 1000)} ms`, `revision ${count(metric('sqube_store_revision'))}`));
+  }
+
+  // What people and their tools did, without what followed from it.
+  #showLately(changes) {
+    const meant = changes.filter((c) => !(c.user ?? '').startsWith('system:node:') && !/^system:(kube-|apiserver|serviceaccount:kube-system:)/.test(c.user ?? '') && !onlyStatus(c)).slice(0, 6);
+    fill(this.lately, meant.length === 0 ? h('p', { class: 'muted' }, 'Only controllers and nodes have written.') : h('div', { class: 'rows' }, meant.map((c) => h('div', { class: 'line-row' },
+      h('span', { class: 'with-avatar author' }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))), h('span', { class: `op ${c.operation}` }, verbs[c.operation]), h('span', {}, objectLink(this.app, c.object, c.operation === 'update' ? c.metadata.name : undefined)),
+      h('span', { class: 'grow' }, summary(c)), h('span', { class: 'muted end' }, ago(this.app.time.now - timeOf(c)))))));
   }
 
   #showWriters(changes, since) {
@@ -157,7 +169,7 @@ function problem({ kind, metadata, cells }, now) {
       return (unready || status === 'Pending') && now - time > 60e3 && status !== 'Terminating' ? found(status === 'Running' ? `${ready} ready` : status, 'busy') : null;
     case 'jobs': return /Failed/.test(status) ? found(status) : null;
     case 'persistentvolumeclaims': return status === 'Lost' ? found(status) : null;
-    case 'events': return now - time < 3600e3 ? { ...found(String(cells.Reason)), name: `${cells.Object}: ${cells.Message}` , kind, eventName: metadata.name } : null;
+    case 'events': return now - time < 3600e3 ? { ...found(String(cells.Reason)), label: `${cells.Object}: ${cells.Message}` } : null;
     default: return unready && now - time > 60e3 ? found(`${ready} ready`, 'busy') : null;
   }
 }
