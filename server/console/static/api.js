@@ -22,7 +22,7 @@ export const signIn = (token) => sessionStorage.setItem(key, token);
 export const signOut = () => sessionStorage.removeItem(key);
 export const hasToken = () => sessionStorage.getItem(key) !== null;
 
-async function send(path, { method = 'GET', body, accept = 'application/json', signal } = {}) {
+async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false } = {}) {
   const headers = { Accept: accept };
   const token = sessionStorage.getItem(key);
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -38,7 +38,7 @@ async function send(path, { method = 'GET', body, accept = 'application/json', s
   const text = await response.text();
   let status = {};
   try { status = JSON.parse(text); } catch { /* not a Status */ }
-  if (response.status === 401) onUnauthorized();
+  if (response.status === 401 && !asking) onUnauthorized();
   throw new Failure(response.status, status.reason, status.message ?? (text.slice(0, 300) || response.statusText));
 }
 
@@ -78,7 +78,7 @@ export const asMetadata = 'application/json;as=PartialObjectMetadataList;v=v1;g=
 export async function whoami() {
   try {
     const review = await request('/apis/authentication.k8s.io/v1/selfsubjectreviews', {
-      method: 'POST', body: { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
+      method: 'POST', body: { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' }, asking: true,
     });
     const name = review.status.userInfo.username;
     return name === 'system:anonymous' ? null : name;

@@ -23,7 +23,7 @@ class App {
     try {
       const user = await whoami();
       if (user) await this.#signedIn(user);
-      else this.#signedOut(false);
+      else this.#signedOut(hasToken());
     } catch (error) {
       fill(document.body, h('main', { class: 'signin' }, failure(error, () => location.reload())));
     }
