@@ -7,10 +7,13 @@ import { of } from './history.js';
 import { change, go } from './route.js';
 import { VirtualTable } from './table.js';
 
+const page = 500;
+
 /** ListView is the view of a kind in a namespace. */
 export class ListView {
   #abort = null;
   #objects = new Map(); // rows of the API by uid
+  #missing = 0; // how many rows have not come yet
   #definitions = [];
   #sorted = { name: '', down: false };
   #frame = 0;
@@ -55,14 +58,25 @@ export class ListView {
   async load() {
     this.#abort?.abort();
     const abort = this.#abort = new AbortController();
-    const { at, ns } = this.app.route, path = pathOf(this.resource, ns);
+    const { at, ns } = this.app.route, path = pathOf(this.resource, ns), read = (query) => request(withQuery(path, query), { accept: asTable, signal: abort.signal });
     try {
-      const list = await request(withQuery(path, exact(at)), { accept: asTable, signal: abort.signal });
+      const list = await read({ ...exact(at), limit: page });
+      const { resourceVersion, remainingItemCount = 0 } = list.metadata;
       this.#definitions = list.columnDefinitions;
-      this.#objects = new Map((list.rows ?? []).map((row) => [row.object.metadata.uid, row]));
+      // The first page is shown at once. Until the others have come, what was there before stands for them.
+      const first = byUID(list.rows), before = list.metadata.continue ? [...this.#objects] : [];
+      const others = before.filter(([uid]) => !first.has(uid)).slice(-remainingItemCount);
+      this.#objects = new Map([...first, ...others]);
+      this.#missing = remainingItemCount - others.length;
       this.table.columns(this.#columns(), this.#sorted);
       this.#render();
-      if (!at && this.resource.watchable) this.#follow(path, list.metadata.resourceVersion, abort.signal);
+      if (list.metadata.continue) {
+        const rest = await read({ continue: list.metadata.continue });
+        this.#objects = new Map([...first, ...byUID(rest.rows)]);
+        this.#missing = 0;
+        this.#render();
+      }
+      if (!at && this.resource.watchable) this.#follow(path, resourceVersion, abort.signal);
     } catch (error) {
       if (error.name !== 'AbortError') this.#fail(error);
     }
@@ -140,7 +154,8 @@ export class ListView {
     const keyed = rows.map((row) => [sort(row), row]);
     keyed.sort(([a], [b]) => sign * (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a, b)));
     rows = keyed.map(([, row]) => row);
-    this.total.textContent = rows.length === this.#objects.size ? count(rows.length) : `${count(rows.length)} of ${count(this.#objects.size)}`;
+    const all = this.#objects.size + this.#missing;
+    this.total.textContent = words.length === 0 ? count(all) : `${count(rows.length)} of ${count(all)}`;
     if (rows.length === 0) {
       fill(this.content, words.length > 0 ? empty('Nothing matches', `None of ${count(this.#objects.size)} has “${words.join(' ')}”.`)
         : empty(`No ${plural(this.resource.kind)}`, this.app.route.at ? 'There were none at this moment.' : 'They will appear here when there are some.'));
@@ -148,6 +163,8 @@ export class ListView {
     this.table.show(rows);
   }
 }
+
+const byUID = (rows) => new Map((rows ?? []).map((row) => [row.object.metadata.uid, row]));
 
 const collator = new Intl.Collator('en', { numeric: true });
 

@@ -255,6 +255,8 @@ func TestManyPods(t *testing.T) {
 	p.open("#/list?r=v1/pods&ns=many")
 	p.sees("10 000", "pod-00000")
 	t.Logf("the list was there after %v", time.Since(start))
+	p.until("document.querySelector('.table').getAttribute('aria-rowcount') === '10001'")
+	t.Logf("and whole after %v", time.Since(start))
 	shown := func() {
 		t.Helper()
 		if rows := eval[int](p, "document.querySelectorAll('.row').length"); rows == 0 || rows > 200 {
