@@ -21,9 +21,11 @@ export const of = (r, namespace, name) => ({ group: r.group || undefined, resour
 const path = (namespace) => (namespace ? `${base}/namespaces/${encodeURIComponent(namespace)}/changes` : `${base}/changes`);
 
 /** list returns a page of changes. */
-export function list(terms, { namespace, more, limit, continued, signal, metadata } = {}) {
+export async function list(terms, { namespace, more, limit, continued, signal, metadata } = {}) {
   const query = { fieldSelector: selector(terms, more), limit, continue: continued };
-  return request(withQuery(path(namespace), query), { signal, accept: metadata ? asMetadata : undefined });
+  const found = await request(withQuery(path(namespace), query), { signal, accept: metadata ? asMetadata : undefined });
+  found.items ??= []; // as it is in an empty list of metadata
+  return found;
 }
 
 /** follow yields changes as they happen. */
@@ -43,7 +45,7 @@ export async function at(revision, options) {
 export const revisionOf = (change) => Number(change.metadata.name);
 export const timeOf = (change) => Date.parse(change.metadata.creationTimestamp);
 
-/** create posts an undo and returns it with its plan. */
+/** undo posts an undo and returns it with its plan. */
 export function undo(spec) {
   return request(`${base}/undos`, { method: 'POST', body: { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Undo', metadata: {}, spec } });
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -209,14 +208,3 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
-
-// picture returns what the page looks like.
-func (p *page) picture() []byte {
-	p.Helper()
-	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	must(p, err)
-	return png
-}
-
-// golden is the file of a picture.
-func golden(name string) string { return filepath.Join("testdata", name+".png") }
