@@ -1,6 +1,6 @@
 // The sidebar: the pages, and all kinds of the API by what they are for.
 
-import { idOf } from './api.js';
+import { hasToken, idOf } from './api.js';
 import { fill, h, icon, logo } from './dom.js';
 import { plural, who } from './format.js';
 import { help } from './help.js';
@@ -30,7 +30,7 @@ export class Sidebar {
       h('div', { class: 'kind-search' }, icon('search'), this.search), this.list,
       h('footer', {}, h('span', { class: 'user', title: app.user }, who(app.user)),
         h('button', { class: 'icon-button', title: 'Keys  ?', 'aria-label': 'Keys', onclick: help }, icon('help')),
-        h('button', { class: 'icon-button', title: 'Sign out', 'aria-label': 'Sign out', onclick: signOut }, icon('exit'))));
+        hasToken() && h('button', { class: 'icon-button', title: 'Sign out', 'aria-label': 'Sign out', onclick: signOut }, icon('exit'))));
     const inSections = Object.values(sections).flat();
     const known = (k) => inSections.includes(k.resource) && upstream.test(k.group) && !(k.resource === 'events' && k.group);
     this.sections = [

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"bufio"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +41,33 @@ func TestSigningIn(t *testing.T) {
 	if eval[bool](p, "sessionStorage.length > 0") {
 		t.Error("the token is kept after signing out")
 	}
+}
+
+// TestKubeconfig uses the console with a client certificate, which is sqube console's to show.
+func TestKubeconfig(t *testing.T) {
+	proxy := exec.CommandContext(t.Context(), os.Getenv("SQUBE_BIN"), "console", "--kubeconfig", kubeconfig, "--no-browser")
+	printed, err := proxy.StdoutPipe()
+	must(t, err)
+	must(t, proxy.Start())
+	defer func() {
+		_ = proxy.Process.Kill()
+		_ = proxy.Wait()
+	}()
+	url, err := bufio.NewReader(printed).ReadString('\n')
+	must(t, err)
+	p := newPage(t)
+	must(t, chromedp.Do(p.ctx, chromedp.Navigate(strings.TrimSpace(url))))
+	p.sees("kubernetes-admin", "Who writes")
+	if eval[bool](p, "location.href.includes('key=') || document.cookie !== '' || sessionStorage.length > 0") {
+		t.Error("scripts can read the credentials")
+	}
+	newNamespace(t, "local")
+	newConfigMap(t, "jane", "local", "lost", "1")
+	must(t, as("jane").CoreV1().ConfigMaps("local").Delete(t.Context(), "lost", metav1.DeleteOptions{}))
+	p.open("#/trash?ns=local")
+	p.click("button", "Bring back")
+	p.click("dialog .primary:enabled", "Apply")
+	p.sees("Done. This undo is in the history too")
 }
 
 func TestLiveList(t *testing.T) {
@@ -107,7 +137,7 @@ func TestUndo(t *testing.T) {
 	if _, err := as("").CoreV1().ConfigMaps("undo").Get(t.Context(), "precious", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the plan alone: %v", err)
 	}
-	p.click("dialog .primary", "Apply")
+	p.click("dialog .primary:enabled", "Apply")
 	p.sees("Done. This undo is in the history too")
 	m, err := as("").CoreV1().ConfigMaps("undo").Get(t.Context(), "precious", metav1.GetOptions{})
 	if err != nil || m.Data["key"] != "gold" {
@@ -118,15 +148,25 @@ func TestUndo(t *testing.T) {
 	p.open("#/object?r=v1/configmaps&ns=undo&name=settings")
 	p.click(".change.update button", "Undo")
 	p.until("document.querySelector('dialog .diff-line.old')?.textContent.includes('wrong') && document.querySelector('dialog .diff-line.new')?.textContent.includes('right')")
-	p.click("dialog .primary", "Apply")
+	p.click("dialog .primary:enabled", "Apply")
 	p.sees("Done. This undo is in the history too", "key: right")
 	p.keys(kb.Escape)
 
-	// A later change by somebody else is not overwritten unasked.
-	p.click(".change.update:last-of-type button", "Undo")
-	p.sees("Nothing has happened yet")
-	p.keys(kb.Escape)
-	p.until("!document.querySelector('dialog')")
+	// What somebody else has changed since is overwritten only if the user says so.
+	newConfigMap(t, "jane", "undo", "contested", "first")
+	setConfigMap(t, "omar", "undo", "contested", "second")
+	setConfigMap(t, "jane", "undo", "contested", "third")
+	p.open("#/object?r=v1/configmaps&ns=undo&name=contested")
+	p.sees("omar changed it")
+	p.click(".moment:has([title=omar]) button", "Undo")
+	p.sees("leave as it is", "was changed later by jane")
+	if !eval[bool](p, "document.querySelector('dialog .primary').disabled") {
+		t.Error("a plan that does nothing can be applied")
+	}
+	p.click("dialog label", "Overwrite later changes by others")
+	p.until("document.querySelector('dialog .diff-line.old')?.textContent.includes('third')")
+	p.click("dialog .primary:enabled", "Apply")
+	p.sees("Done. This undo is in the history too", "key: first")
 }
 
 func TestRights(t *testing.T) {

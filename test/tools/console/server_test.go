@@ -21,14 +21,15 @@ import (
 )
 
 // patience limits every wait on a machine that is busy with other tests.
-const patience = 8 * time.Second
+const patience = time.Minute
 
 var (
-	browser context.Context
-	address string // of the server
-	config  *rest.Config
-	admin   string // the token of an administrator
-	output  bytes.Buffer
+	browser    context.Context
+	address    string // of the server
+	config     *rest.Config
+	kubeconfig string // of an administrator
+	admin      string // the token of another one
+	output     bytes.Buffer
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +64,8 @@ func run(m *testing.M) (int, error) {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	}()
-	if err := connect(filepath.Join(dir, "admin.kubeconfig")); err != nil {
+	kubeconfig = filepath.Join(dir, "admin.kubeconfig")
+	if err := connect(); err != nil {
 		return 0, err
 	}
 	var end func()
@@ -75,7 +77,7 @@ func run(m *testing.M) (int, error) {
 }
 
 // connect waits for the server and makes the administrator's token.
-func connect(kubeconfig string) (err error) {
+func connect() (err error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err == nil {
 			config.QPS, config.Burst = -1, 0
