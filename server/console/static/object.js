@@ -19,6 +19,8 @@ export class ObjectView {
   #object = null;
   #abort = new AbortController();
   #read = 0;
+  #scrolledTo = undefined;
+  #continued = undefined; // where the changes continue that are older
 
   constructor(app, resource) {
     this.app = app;
@@ -93,7 +95,7 @@ export class ObjectView {
     try {
       const found = await list({ ...terms, order: 'newest' }, { namespace, limit: page, signal: this.#abort.signal });
       this.#changes = found.items;
-      this.more = Boolean(found.metadata.continue);
+      this.#continued = found.metadata.continue;
       this.#events = await this.#listEvents();
       this.#showYAML();
       this.#showTimeline();
@@ -107,6 +109,19 @@ export class ObjectView {
       setTimeout(() => { if (!this.#abort.signal.aborted) this.#loadHistory(); }, 1000); // the server ends watches after a while
     } catch (error) {
       if (error.name !== 'AbortError') fill(this.timeline, failure(error, () => this.#loadHistory()));
+    }
+  }
+
+  async #older() {
+    const { terms, namespace } = this.selection;
+    try {
+      const found = await list({ ...terms, order: 'newest' }, { namespace, limit: page, continued: this.#continued, signal: this.#abort.signal });
+      this.#changes.push(...found.items);
+      this.#continued = found.metadata.continue;
+      this.#showYAML();
+      this.#showTimeline();
+    } catch (error) {
+      toast(error.message);
     }
   }
 
@@ -213,7 +228,11 @@ export class ObjectView {
       tabindex: m.revision ? 0 : null, 'aria-current': m === shown ? 'true' : null,
       onclick: (e) => { if (m.revision && !e.target.closest('button, a') && !getSelection().toString()) change({ at: m.revision }); },
       onkeydown: (e) => { if (e.key === 'Enter' && e.target === e.currentTarget && m.revision) change({ at: m.revision }); },
-    }, m.element())), hidden.length > 0 && h('p', { class: 'muted small' }, `${hidden.length} changes of only its status are left out.`), this.more && h('p', { class: 'muted small' }, `Older ones than the last ${page} are left out.`));
+    }, m.element())), hidden.length > 0 && h('p', { class: 'muted small' }, `${hidden.length} changes of only its status are left out.`), this.#continued && h('button', { class: 'button', onclick: () => this.#older() }, 'Show older ones'));
+    if (shown?.key !== this.#scrolledTo) {
+      this.#scrolledTo = shown?.key;
+      this.timeline.querySelector('.shown')?.scrollIntoView({ block: 'nearest' });
+    }
     if (focused) this.timeline.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 }
