@@ -32,6 +32,7 @@ class App {
   #signedOut(refused) {
     signOut();
     this.#close();
+    this.time?.stop();
     fill(document.body, signInPage(refused, (user) => this.#signedIn(user)));
   }
 
@@ -40,7 +41,7 @@ class App {
     [this.kinds, this.#spaces] = await Promise.all([kinds(), this.#listNamespaces()]);
     if (!this.#spaces && !current().ns) history.replaceState(null, '', current().view === 'overview' ? '#/namespace' : location.hash);
     this.route = current();
-    this.time = new TimeBar();
+    this.time = new TimeBar(() => this.#view?.moved?.());
     this.sidebar = new Sidebar(this, () => this.#signedOut(false));
     this.main = h('main', { id: 'main', tabindex: -1 });
     fill(document.body, h('div', { class: 'app' }, this.sidebar.element, this.main, this.time.element));
@@ -79,7 +80,7 @@ class App {
   #onhash = () => {
     const before = this.route;
     this.route = current();
-    if (this.limited !== this.route.ns && !this.#spaces) this.#startTime();
+    if (!this.#spaces && this.limited !== (this.route.ns ?? '')) this.#startTime();
     this.#open(before);
     this.time.sync();
   };

@@ -50,6 +50,9 @@ export const verbs = { create: 'created', update: 'changed', delete: 'deleted' }
 /** onlyStatus reports whether a change says nothing but what a controller reports. */
 export const onlyStatus = (c) => c.operation === 'update' && (c.changed ?? []).length > 0 && c.changed.every((f) => isStatus(f.path));
 
+/** meant reports whether somebody meant a change: it is more than what a controller or a node makes of other changes. */
+export const meant = (c) => !onlyStatus(c) && !c.owners && !/^system:(node:|kube-|apiserver$|serviceaccount:kube-system:)/.test(c.user ?? '');
+
 /** objectLink links to the object of a change, as it was after the change. */
 export function objectLink(app, o, at) {
   const resource = app.resourceOf(o);

@@ -1,7 +1,7 @@
 // The list of changes, newest first: who changed what. What is deleted is a part of it, the trash.
 
 import { idOf } from './api.js';
-import { avatar, card, onlyStatus, summary, verbs } from './change.js';
+import { avatar, card, meant, summary, verbs } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
 import { ago, clock, count, who } from './format.js';
 import { dialog } from './help.js';
@@ -10,7 +10,7 @@ import { change, current, go } from './route.js';
 import { VirtualTable } from './table.js';
 import { undoDialog } from './undo.js';
 
-const page = 200;
+const page = 500, mostUnasked = 4;
 const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field, .spec.replicas']];
 
 /** ChangesView is the list of changes; with trash, of deletions. */
@@ -19,6 +19,7 @@ export class ChangesView {
   #abort = null;
   #continued = '';
   #loading = false;
+  #unasked = 0; // pages that were read because few changes of the first are shown
 
   constructor(app, trash = false) {
     this.app = app;
@@ -41,7 +42,7 @@ export class ChangesView {
     this.content = h('div', { class: 'fill' }, skeleton(12));
     this.element = h('div', { class: 'page page-list' },
       app.head(trash ? 'Trash' : 'Changes', this.total, h('div', { class: 'spacer' }), app.namespaces()),
-      h('div', { class: 'filters' }, this.inputs, !trash && this.operation, h('label', { class: 'check' }, this.all, trash ? 'Owned ones too' : 'Status and heartbeats too')),
+      h('div', { class: 'filters' }, this.inputs, !trash && this.operation, h('label', { class: 'check' }, this.all, 'What controllers do too')),
       this.content);
     this.load();
   }
@@ -81,6 +82,7 @@ export class ChangesView {
     try {
       const first = await list(this.#terms, { ...this.#options, limit: page });
       this.#changes = first.items;
+      this.#unasked = 0;
       this.#continued = first.metadata.continue ?? '';
       this.#render();
       if (!current().at) this.#follow(first.metadata.resourceVersion, signal);
@@ -99,9 +101,9 @@ export class ChangesView {
       const more = await list(this.#terms, { ...this.#options, limit: page, continued: this.#continued });
       this.#continued = more.metadata.continue ?? '';
       this.#changes.push(...more.items);
-      this.#render();
     } catch { /* scrolling tries again */ }
     this.#loading = false;
+    this.#render();
   }
 
   async #follow(from, signal) {
@@ -118,10 +120,10 @@ export class ChangesView {
     setTimeout(() => { if (!signal.aborted) this.load(); }, 2000);
   }
 
-  // What is owned by something that still is, its controller makes again.
+  // Who asks for a user or a manager wants to see all that they did.
   get #shown() {
-    if (current().all === '1') return this.#changes;
-    return this.#changes.filter((c) => (this.trash ? !c.owners && c.object.kind !== 'Pod' : !onlyStatus(c)));
+    const { all, user, fieldManager } = current();
+    return all === '1' || user || fieldManager ? this.#changes : this.#changes.filter(meant);
   }
 
   #render() {
@@ -131,14 +133,14 @@ export class ChangesView {
       fill(this.content, this.trash ? empty('Nothing was deleted', 'What is deleted stays here for as long as history is kept.') : empty('No changes', 'Nothing matches these filters in what is kept.'));
     } else if (!this.table.scroller.isConnected) fill(this.content, this.table.scroller);
     this.table.show(rows);
-    if (rows.length < page / 4 && this.#continued) this.#next();
+    if (rows.length < 100 && this.#unasked++ < mostUnasked) this.#next();
   }
 
   #columns() {
     const object = (c) => h('span', {}, h('span', { class: 'muted' }, `${c.object.kind ?? c.object.resource} `), h('span', { class: 'cell-name' }, c.object.name));
     const columns = [
-      { name: 'When', width: '5.5rem', cell: ({ change: c }) => h('time', { datetime: c.metadata.creationTimestamp, title: clock(timeOf(c)), class: 'muted' }, `${ago(Date.now() - timeOf(c))}`) },
-      { name: 'Who', width: 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${c.user} · ${c.fieldManager ?? ''}` }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))) },
+      { name: 'When', width: '4rem', cell: ({ change: c }) => h('time', { datetime: c.metadata.creationTimestamp, title: clock(timeOf(c)), class: 'muted' }, `${ago(Date.now() - timeOf(c))}`) },
+      { name: 'Who', width: innerWidth < 720 ? '22px' : 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${c.user} · ${c.fieldManager ?? ''}` }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))) },
       { name: 'Did', width: '5rem', cell: ({ change: c }) => h('span', { class: `op ${c.operation}` }, verbs[c.operation]) },
       { name: 'Object', width: 'minmax(14rem, 26fr)', cell: ({ change: c }) => object(c) },
       { name: 'Namespace', width: 'minmax(5rem, 9fr)', cell: ({ change: c }) => h('span', { class: 'muted' }, c.object.namespace ?? '') },
@@ -148,7 +150,7 @@ export class ChangesView {
         name: '', width: '8rem', cell: ({ change: c }) => h('button', { class: 'button small', onclick: (e) => { e.stopPropagation(); this.#bringBack(c); } }, icon('undo'), 'Bring back…'),
       });
     } else columns.push({ name: 'What', width: 'minmax(14rem, 36fr)', cell: ({ change: c }) => summary(c) });
-    return columns;
+    return innerWidth < 720 ? columns.filter((c) => c.name !== 'Did' && c.name !== 'Namespace') : columns;
   }
 
   #bringBack(c) {

@@ -4,8 +4,8 @@ import { asMetadata, request, watch, withQuery } from './api.js';
 
 const base = '/apis/history.sqube.io/v1alpha1';
 
-// Heartbeats: they say nothing about what anybody meant.
-export const quiet = ['resource!=leases', 'resource!=events', 'resource!=endpointslices'];
+/** quiet leaves out heartbeats, and what follows from Pods. */
+export const quiet = ['resource!=leases', 'resource!=events', 'resource!=endpoints', 'resource!=endpointslices'];
 
 const escape = (v) => String(v).replace(/[\\,=]/g, '\\$&');
 

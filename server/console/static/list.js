@@ -48,6 +48,8 @@ export class ListView {
 
   tick() { if (this.#objects.size > 0) this.table.redraw(); }
 
+  moved() { this.tick(); }
+
   key(event) { return this.table.key(event); }
 
   get selection() {

@@ -17,6 +17,7 @@ export class ObjectView {
   #changes = [];
   #events = [];
   #object = null;
+  #table = null;
   #abort = new AbortController();
   #read = 0;
   #scrolledTo = undefined;
@@ -60,6 +61,11 @@ export class ObjectView {
 
   tick() { this.#showTimeline(); }
 
+  moved() {
+    if (this.#object) this.#facts(this.#table);
+    this.#showTimeline();
+  }
+
   key(event) {
     const items = [...this.timeline.querySelectorAll('.moment')];
     const step = { j: 1, k: -1 }[event.key];
@@ -76,6 +82,7 @@ export class ObjectView {
       const [object, table] = await Promise.all([request(withQuery(path, exact(at))), request(withQuery(path, exact(at)), { accept: asTable }).catch(() => null)]);
       if (read !== this.#read) return;
       this.#object = object;
+      this.#table = table;
       this.#facts(table);
       this.#showYAML();
     } catch (error) {

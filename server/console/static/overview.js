@@ -1,7 +1,7 @@
 // The overview: what is wrong, who writes, what grows, and how far back history goes.
 
 import { asTable, exact, idOf, pathOf, request, text, withQuery } from './api.js';
-import { avatar, objectLink, onlyStatus, summary, verbs } from './change.js';
+import { avatar, meant, objectLink, summary, verbs } from './change.js';
 import { empty, fill, h, skeleton } from './dom.js';
 import { ago, clock, count, health, plural, who } from './format.js';
 import { list, quiet, timeOf } from './history.js';
@@ -130,8 +130,8 @@ export class Overview {
 
   // What people and their tools did, without what followed from it.
   #showLately(changes) {
-    const meant = changes.filter((c) => !(c.user ?? '').startsWith('system:node:') && !/^system:(kube-|apiserver|serviceaccount:kube-system:)/.test(c.user ?? '') && !onlyStatus(c)).slice(0, 6);
-    fill(this.lately, meant.length === 0 ? h('p', { class: 'muted' }, 'Only controllers and nodes have written.') : h('div', { class: 'rows' }, meant.map((c) => h('div', { class: 'line-row' },
+    const last = changes.filter(meant).slice(0, 6);
+    fill(this.lately, last.length === 0 ? h('p', { class: 'muted' }, 'Only controllers and nodes have written.') : h('div', { class: 'rows' }, last.map((c) => h('div', { class: 'line-row' },
       h('span', { class: 'with-avatar author' }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))), h('span', { class: `op ${c.operation}` }, verbs[c.operation]), h('span', {}, objectLink(this.app, c.object, c.operation === 'update' ? c.metadata.name : undefined)),
       h('span', { class: 'grow' }, summary(c)), h('span', { class: 'muted end' }, ago(this.app.time.now - timeOf(c)))))));
   }

@@ -20,7 +20,9 @@ export class TimeBar {
   #dragging = false;
   #frame = 0;
 
-  constructor() {
+  /** moved is called when the time of the moment is known. */
+  constructor(moved) {
+    this.moved = moved;
     this.path = h('path', { class: 'bars' });
     this.ticks = h('g', { class: 'ticks' });
     this.svg = h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, this.path, this.ticks);
@@ -45,7 +47,7 @@ export class TimeBar {
       h('div', { class: 'steps' }, this.back, this.on),
       h('div', { class: 'track-box' }, this.track, h('div', { class: 'axis' }, this.from, h('span', {}, 'now'))),
       h('div', { class: 'span' }, this.choice));
-    setInterval(() => this.draw(), 1000);
+    this.ticking = setInterval(() => this.draw(), 1000);
   }
 
   /** start reads what happened, in a namespace if the user may not see all of it. */
@@ -56,6 +58,12 @@ export class TimeBar {
     this.moments.live(() => this.draw());
     this.moments.sample().then(() => this.draw(), () => {});
     await this.sync();
+  }
+
+  /** stop ends what goes on in the background. */
+  stop() {
+    clearInterval(this.ticking);
+    this.moments?.stop();
   }
 
   /** select sets whose changes are marked and jumped to: terms of changes, or null for all. */
@@ -79,7 +87,7 @@ export class TimeBar {
 
   /** sync moves the slider to the URL's moment. */
   async sync() {
-    const { at } = current();
+    const { at } = current(), before = this.time;
     document.body.classList.toggle('is-past', Boolean(at));
     if (!at) this.time = 0;
     else if (this.moments && !this.#dragging) {
@@ -87,6 +95,7 @@ export class TimeBar {
       const found = known?.time ?? timeOf(await changeAt(at, { namespace: this.#selection?.namespace }).catch(() => null) ?? { metadata: {} });
       if (current().at === at) this.time = found || this.moments.first;
     }
+    if (this.time !== before) this.moved();
     this.draw();
   }
 

@@ -28,6 +28,8 @@ export class TreeView {
 
   close() { this.#abort?.abort(); }
 
+  moved() { this.#render(); }
+
   tick() { if (!current().at) this.load(); }
 
   key(event) {

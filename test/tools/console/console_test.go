@@ -321,6 +321,6 @@ func TestManyPods(t *testing.T) {
 	p.sees("9 999")
 	t.Logf("the slider showed the moment before after %v", time.Since(start))
 	p.open("#/changes?ns=many")
-	p.sees("200+", "Pod pod-")
+	p.sees("500+", "Pod pod-")
 	shown()
 }
