@@ -2,7 +2,7 @@
 
 import { at, follow, list, quiet, revisionOf, timeOf } from './history.js';
 
-const page = 500, samples = 96, atOnce = 6;
+const page = 500, samples = 64, atOnce = 4; // browsers open few connections with HTTP/1.1, and watches take some
 
 /** Moments are known changes in order, each {revision, time, count}: how many changes there were since the one before. */
 export class Moments {
@@ -25,22 +25,33 @@ export class Moments {
   }
 
   /** sample reads changes before those that are known, evenly by revision. */
-  async sample() {
+  async sample(changed) {
     if (this.complete || this.known.length === 0) return;
-    const [first] = (await list({ order: 'oldest' }, { ...this.#options, limit: 1 })).items.map(moment);
-    const from = first.revision, to = this.known[0].revision;
-    const wanted = Array.from({ length: samples }, (_, i) => Math.round(from + (i * (to - from)) / samples)).filter((r, i, all) => r !== all[i - 1]);
-    const found = new Map([[from, first]]);
+    const to = this.known[0].revision, [oldest] = (await list({ order: 'oldest' }, { ...this.#options, limit: 1 })).items;
+    this.#insert(moment(oldest));
+    changed();
+    const from = this.known[0].revision;
+    const wanted = new Set(Array.from({ length: samples - 1 }, (_, i) => Math.round(from + ((i + 1) * (to - from)) / samples)));
     const next = async () => {
-      for (let r = wanted.shift(); r !== undefined; r = wanted.shift()) {
-        const change = await at(r, this.#options);
-        if (change) found.set(revisionOf(change), moment(change));
+      for (const revision of wanted) {
+        wanted.delete(revision);
+        const change = await at(revision, this.#options);
+        if (change) this.#insert(moment(change));
       }
+      changed();
     };
     await Promise.all(Array.from({ length: atOnce }, next));
-    const older = [...found.values()].sort((a, b) => a.revision - b.revision).filter((m) => m.revision < to);
-    older.forEach((m, i) => { m.count = i === 0 ? 1 : m.revision - older[i - 1].revision; });
-    this.known = [...older, ...this.known];
+  }
+
+  // Adds a change between others, and reports whether it was unknown.
+  #insert(m) {
+    let i = this.known.findIndex((k) => k.revision >= m.revision);
+    if (i < 0) i = this.known.length;
+    if (this.known[i]?.revision === m.revision) return false;
+    if (i > 0) m.count = m.revision - this.known[i - 1].revision;
+    if (i < this.known.length) this.known[i].count = this.known[i].revision - m.revision;
+    this.known.splice(i, 0, m);
+    return true;
   }
 
   /** live adds changes as they happen. */
@@ -88,14 +99,7 @@ export class Moments {
       const share = b.time > a.time ? (time - a.time) / (b.time - a.time) : 0.5;
       const between = Math.min(b.revision - 1, Math.max(a.revision + 1, Math.round(a.revision + share * (b.revision - a.revision))));
       const change = between < b.revision && between > a.revision ? await at(between, this.#options) : null;
-      const m = change && moment(change);
-      if (!m || m.revision <= a.revision) {
-        b.count = 1; // there is nothing between them
-      } else {
-        m.count = m.revision - a.revision;
-        b.count = b.revision - m.revision;
-        this.known.splice(i + 1, 0, m);
-      }
+      if (!change || !this.#insert(moment(change))) b.count = 1; // there is nothing between them
       i = this.#before(time);
     }
     return this.known[Math.max(i, 0)]?.revision ?? 0;

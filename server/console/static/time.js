@@ -56,7 +56,7 @@ export class TimeBar {
     this.moments = await new Moments(namespace).load();
     this.draw();
     this.moments.live(() => this.draw());
-    this.moments.sample().then(() => this.draw(), () => {});
+    this.moments.sample(() => this.draw()).catch(() => {}); // without, older parts of the slider are coarse
     await this.sync();
   }
 
