@@ -39,9 +39,10 @@ export class ChangesView {
       h('option', { value: '' }, 'All operations'), Object.keys(verbs).map((o) => h('option', { value: o }, verbs[o])));
     this.operation.value = route.operation ?? '';
     this.all = h('input', { type: 'checkbox', checked: route.all === '1', onchange: () => change({ all: this.all.checked ? '1' : '' }) });
+    this.undoAll = h('button', { class: 'button', hidden: true, onclick: () => this.#undoAll() }, icon('undo'), 'Undo all of these…');
     this.content = h('div', { class: 'fill' }, skeleton(12));
     this.element = h('div', { class: 'page page-list' },
-      app.head(trash ? 'Trash' : 'Changes', this.total, h('div', { class: 'spacer' }), app.namespaces()),
+      app.head(trash ? 'Trash' : 'Changes', this.total, h('div', { class: 'spacer' }), this.undoAll, app.namespaces()),
       h('div', { class: 'filters' }, this.inputs, !trash && this.operation, h('label', { class: 'check' }, this.all, 'What controllers do too')),
       this.content);
     this.load();
@@ -75,7 +76,15 @@ export class ChangesView {
 
   key(event) { return this.table.key(event); }
 
+  // An undo selects by user, manager, namespace and moment, so these must be all that the list is of.
+  #undoAll() {
+    const { user, fieldManager, ns, at } = current(), author = [user && who(user), fieldManager].filter(Boolean).join(', ');
+    undoDialog(this.app, `Undo what ${author} did`, { changes: { user, fieldManager, namespace: ns, beforeRevision: at ? Number(at) + 1 : undefined } });
+  }
+
   async load() {
+    const { user, fieldManager, kind, name, field, operation } = this.#terms;
+    this.undoAll.hidden = this.trash || !(user || fieldManager) || Boolean(kind || name || field || operation);
     this.#abort?.abort();
     this.#abort = new AbortController();
     const { signal } = this.#abort;

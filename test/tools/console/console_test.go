@@ -169,6 +169,30 @@ func TestUndo(t *testing.T) {
 	p.sees("Done. This undo is in the history too", "key: first")
 }
 
+func TestUndoOfAUser(t *testing.T) {
+	newNamespace(t, "bulk")
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		newConfigMap(t, "jane", "bulk", name, "right")
+		setConfigMap(t, "mallory", "bulk", name, "wrong")
+	}
+	p := signedIn(t, admin)
+	p.open("#/changes?ns=bulk&kind=ConfigMap&user=mallory")
+	p.sees("mallory")
+	p.misses("Undo all of these") // an undo can't select by kind
+	p.open("#/changes?ns=bulk&user=mallory")
+	p.click("button", "Undo all of these")
+	p.sees("Undo what mallory did")
+	p.click("dialog .primary:enabled", "Apply to 3 objects")
+	p.sees("Done. This undo is in the history too")
+	for _, name := range names {
+		m, err := as("").CoreV1().ConfigMaps("bulk").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || m.Data["key"] != "right" {
+			t.Errorf("%s: %v, %v", name, m.Data, err)
+		}
+	}
+}
+
 func TestRights(t *testing.T) {
 	newNamespace(t, "mine")
 	newNamespace(t, "theirs")
