@@ -33,6 +33,9 @@ class App {
     signOut();
     this.#close();
     this.time?.stop();
+    removeEventListener('hashchange', this.#onhash);
+    document.onkeydown = null;
+    clearInterval(this.ticking);
     fill(document.body, signInPage(refused, (user) => this.#signedIn(user)));
   }
 
@@ -45,10 +48,8 @@ class App {
     this.sidebar = new Sidebar(this, () => this.#signedOut(false));
     this.main = h('main', { id: 'main', tabindex: -1 });
     fill(document.body, h('div', { class: 'app' }, this.sidebar.element, this.main, this.time.element));
-    removeEventListener('hashchange', this.#onhash);
     addEventListener('hashchange', this.#onhash);
     document.onkeydown = (e) => this.#key(e);
-    clearInterval(this.ticking);
     this.ticking = setInterval(() => this.#view?.tick?.(), 10e3);
     this.#open(this.route);
     await this.#startTime();

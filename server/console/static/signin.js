@@ -19,7 +19,7 @@ export function signInPage(refused, done) {
       signIn(token);
       const name = await whoami();
       if (name) {
-        done(name);
+        await done(name);
         return;
       }
       signOut();
