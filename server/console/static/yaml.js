@@ -2,13 +2,19 @@
 
 import { itemSteps, step } from './paths.js';
 
-const plain = /^[A-Za-z_/.][\w./:@ -]*$/;
-const special = /^(true|false|null|yes|no|on|off|y|n|~|\.inf|\.nan|0x[\da-f]+|[\d.]+e[\d+-]+)$/i;
+const plain = /^[A-Za-z_/][\w./:@ -]*$/;
+const special = /^(true|false|null|yes|no|on|off|y|n)$/i;
+
+// A text that a block of lines does not keep: it begins or ends with space, or has characters that only quotes show.
+const unfit = /^\s|\n\n$|[^\S\n]\n|[^\P{C}\n]|[\u2028\u2029]/u;
+
+// JSON's quotes, without what YAML takes for ends of lines.
+const quoted = (v) => JSON.stringify(v).replace(/[\u007f-\u009f\u2028\u2029\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
 /** scalar returns a value as YAML writes it on one line. */
 export function scalar(v) {
   if (typeof v !== 'string') return JSON.stringify(v);
-  return plain.test(v) && !special.test(v) && !/: |\s$|:$| #/.test(v) ? v : JSON.stringify(v);
+  return plain.test(v) && !special.test(v) && !/: |\s$|:$| #/.test(v) ? v : quoted(v);
 }
 
 /** lines returns the lines of an object: {indent, dash, key, text, path}, text with its type. */
@@ -24,7 +30,7 @@ export function lines(object) {
     } else if (v !== null && typeof v === 'object' && !Array.isArray(v) && Object.keys(v).length > 0) {
       add(indent, { ...head, path });
       map(v, indent + 1, path);
-    } else if (typeof v === 'string' && v.includes('\n') && !/[^\S\n]\n|\t|\r/.test(v) && !/^\s/.test(v)) {
+    } else if (typeof v === 'string' && v.includes('\n') && !unfit.test(v)) {
       add(indent, { ...head, text: v.endsWith('\n') ? '|' : '|-', type: 'mark', path });
       for (const text of v.replace(/\n$/, '').split('\n')) add(indent + 1, { text, type: 'string', path });
     } else add(indent, { ...head, text: Array.isArray(v) ? '[]' : v !== null && typeof v === 'object' ? '{}' : scalar(v), type: v === null ? 'null' : typeof v, path });
