@@ -82,10 +82,10 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
 HEAVY := ./test/serve ./test/crash/... ./test/flood ./test/bench
 
 # Tests mostly wait, so more of them run at once than there are processors.
-e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer bin/withpostgres ## run the tests that use sqube from outside
+e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer chromium bin/withpostgres ## run the tests that use sqube from outside
 	$(E2E) bin/withpostgres $(TEST) -p 2 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
 	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
-	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3
+	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3 ./console
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
@@ -236,6 +236,10 @@ patroni:
 pgbouncer:
 	@PATH=$$PATH:/usr/sbin test/tools/need pgbouncer pgbouncer
 
+# The tests of the console are in it.
+chromium:
+	@test/tools/need chromium chromium fonts-dejavu-core
+
 # A test checks the alerts and the dashboard's queries with it.
 promtool:
 	@test/tools/unpack promtool prometheus
@@ -258,4 +262,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/stack"
@@ -72,6 +73,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
 		},
+		s.withConsole,
 		func(h http.Handler) http.Handler {
 			unauthorized := apifilters.WithFailedAuthenticationAudit(apifilters.Unauthorized(serializer), s.audit.Backend, s.audit.Policy)
 			return apifilters.WithAuthentication(h, s.authentication.Authenticator, unauthorized,
@@ -109,6 +111,20 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		handler = filters[i](handler)
 	}
 	return handler
+}
+
+// withConsole serves the files of the console, which say nothing of the cluster, before anybody is authenticated.
+func (s *Server) withConsole(next http.Handler) http.Handler {
+	if !s.options.Console {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if console.Serves(r.URL.Path) {
+			console.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // withTimeout responds with 504 to requests that take too long. This takes a goroutine for each request, which would cost more than a get of

@@ -57,6 +57,7 @@ type Options struct {
 	Scheduler             *controllers.Controller  // nil for none
 	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
 
+	Console             bool // whether the web page is served
 	CORSAllowedOrigins  []string
 	MaxInFlight         int
 	MaxMutatingInFlight int
@@ -119,6 +120,7 @@ func NewOptions() *Options {
 		AllowPrivileged:       true,
 		EventTTL:              time.Hour,
 		Controllers:           []string{controllers.API},
+		Console:               true,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		RequestTimeout:        time.Minute,
@@ -174,6 +176,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "Address at which the cluster reaches this server. If unset, --bind-address, or an address of this machine.")
 	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "lease: the servers keep the endpoints of the Service kubernetes up to date with the servers that are alive. none: they leave these endpoints alone.")
 	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses of this server, such as a load balancer's. They are added to the certificate that the server issues if --tls-cert-file is unset.")
+	fs.BoolVar(&o.Console, "console", o.Console, "Serve the console, a web page, at /console. What it shows, it asks the API for with the token of its user.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions for the origins from which browsers may send requests. They should begin with ^ or // and end with $ or :.")
 	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, the header is not sent.")
 	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host name for the URLs in discovery, with a port if it is not --secure-port. If unset, --advertise-address.")

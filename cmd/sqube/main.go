@@ -58,7 +58,7 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), undoCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), undoCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

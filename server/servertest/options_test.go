@@ -39,7 +39,7 @@ func TestOptions(t *testing.T) {
 	s := servertest.Run(t, servertest.Options{
 		CRDs: []string{"testdata/crds"}, Webhooks: []string{"testdata/webhooks/manifests.yaml"},
 		NoControllers: true,
-		Configure:     func(o *server.Options) { o.EventTTL = time.Minute },
+		Configure:     func(o *server.Options) { o.EventTTL, o.Console = time.Minute, false },
 	})
 	serveWebhooks(t, s.Webhook)
 	objects, err := dynamic.NewForConfig(s.Config)
@@ -54,6 +54,12 @@ func TestOptions(t *testing.T) {
 		}
 		if _, err := ships.Create(t.Context(), boat("none", 0), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("an object that violates the schema: %v", err)
+		}
+	})
+	t.Run("there is no console", func(t *testing.T) {
+		_, err := kubernetes.NewForConfigOrDie(s.Config).Discovery().RESTClient().Get().AbsPath("/console/").DoRaw(t.Context())
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("/console/: %v, want 404", err)
 		}
 	})
 	t.Run("the test's webhooks are called", func(t *testing.T) {

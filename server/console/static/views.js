@@ -1,0 +1,23 @@
+// The views by their names in URLs.
+
+import { ChangesView } from './changes.js';
+import { CompareView } from './compare.js';
+import { empty, h } from './dom.js';
+import { openObject } from './object.js';
+import { Overview } from './overview.js';
+import { go } from './route.js';
+import { TreeView } from './tree.js';
+
+/** views make a view for the app. */
+export const views = {
+  overview: (app) => new Overview(app),
+  changes: (app) => new ChangesView(app),
+  trash: (app) => new ChangesView(app, true),
+  compare: (app) => new CompareView(app),
+  tree: (app) => new TreeView(app),
+  object: openObject,
+  namespace: (app) => ({
+    element: h('div', { class: 'page' }, app.head('Namespace'), empty('Which namespace?', 'You may not list namespaces, so please name yours. ',
+      h('input', { class: 'filter', 'aria-label': 'Namespace', onchange: (e) => go('overview', { ns: e.target.value.trim() }) }))),
+  }),
+};

@@ -1,0 +1,2 @@
+// Package console tests the console in a browser, Chromium, which serves all tests.
+package console
