@@ -71,3 +71,18 @@ func jsonOf(value any, left *int) (text *apiextensionsv1.JSON, cut int, err erro
 	*left = max(*left-len(raw), 0)
 	return &apiextensionsv1.JSON{Raw: raw}, cut, nil
 }
+
+// size is roughly how much memory the change takes.
+func (c *Change) size() int {
+	const overhead, fieldOverhead = 1000, 100
+	size := overhead
+	for _, f := range c.Changed {
+		size += fieldOverhead + len(f.Path)
+		for _, value := range []*apiextensionsv1.JSON{f.Old, f.New} {
+			if value != nil {
+				size += len(value.Raw)
+			}
+		}
+	}
+	return size
+}

@@ -57,6 +57,9 @@ func (*REST) GetSingularName() string { return "change" }
 // Categories implements rest.CategoriesProvider.
 func (*REST) Categories() []string { return nil }
 
+// maxListBytes limits a list, which is in memory as a whole.
+const maxListBytes = 32 << 20
+
 // errEnough ends a read.
 var errEnough = errors.New("enough has been read")
 
@@ -179,15 +182,19 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	}
 	began := at
 	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Items: []Change{}}
+	bytes := 0
 	err = reader.each(ctx, s, func(e *Entry) error {
-		if options.Limit > 0 && int64(len(list.Items)) == options.Limit {
+		switch full := bytes >= maxListBytes; {
+		case options.Limit > 0 && (full || int64(len(list.Items)) == options.Limit):
 			list.Continue = at.token()
 			return errEnough
+		case full:
+			return apierrors.NewRequestEntityTooLargeError("the changes are too many for one list: give a limit, and list them in pages, or select fewer")
 		}
 		c, err := e.change(ctx, reader.owners)
 		c.TypeMeta = metav1.TypeMeta{} // as in other lists
 		list.Items = append(list.Items, c)
-		at.Last = e.ID
+		at.Last, bytes = e.ID, bytes+c.size()
 		return err
 	})
 	if err == nil && !s.NewestFirst {

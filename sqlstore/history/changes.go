@@ -35,11 +35,12 @@ type Change struct {
 	nth   int   // its place in the block
 }
 
-// One read has at most pageRows rows of the log, and covers at most maxSpan revisions, so that it is short, and takes little memory,
-// whatever else there is.
+// One read has at most pageRows rows of the log, with pageBytes of values and one row more, and covers at most maxSpan revisions, so that it
+// is short, and takes little memory, whatever else there is.
 const (
-	pageRows = 200
-	maxSpan  = 20_000
+	pageRows  = 200
+	pageBytes = 4 << 20
+	maxSpan   = 20_000
 )
 
 // Changes calls yield with the changes of q in order of their revisions, those in the log and those that have left it. It returns database
@@ -120,12 +121,13 @@ func (w *reader) next(ctx context.Context, last int64) (at int64, err error) {
 // read returns the changes between two revisions, or the first of them, and the last revision that it covers. It reads the log first: what
 // leaves it meanwhile is then found twice, not missed.
 func (w *reader) read(ctx context.Context, from, to int64) (page []*Change, last int64, err error) {
-	if page, err = w.readLog(ctx, from, to); err != nil {
+	page, more, err := w.readLog(ctx, from, to)
+	if err != nil {
 		return nil, 0, err
 	}
-	if len(page) == pageRows && w.query.NewestFirst {
+	if more && w.query.NewestFirst {
 		from = page[len(page)-1].ID
-	} else if len(page) == pageRows {
+	} else if more {
 		to = page[len(page)-1].ID
 	}
 	if page, err = w.addPast(ctx, page, from, to); err != nil {
@@ -163,20 +165,40 @@ func (w *reader) where(conditions []string, args []any) (string, []any) {
 	return strings.Join(conditions, " AND "), args
 }
 
-func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, err error) {
+var errEnough = errors.New("the page is full")
+
+// readLog returns the changes in the log, and whether there may be more.
+func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, more bool, err error) {
 	where, args := w.where([]string{"id >= " + w.Placeholder(1), "id <= " + w.Placeholder(2)}, []any{from, to})
 	order := ""
 	if w.query.NewestFirst {
 		order = " DESC"
 	}
-	statement := fmt.Sprintf("SELECT (SELECT p.value FROM log p WHERE p.id = log.replaces), %s FROM log WHERE %s ORDER BY id%s LIMIT %d",
-		dialect.Columns, where, order, pageRows)
+	const previous = "(SELECT p.value FROM log p WHERE p.id = log.replaces)"
+	statement := fmt.Sprintf("SELECT %s, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", previous, dialect.Columns, where, order, pageRows)
+	if !w.Streams() { // the whole result would be sent
+		const size = "coalesce(octet_length(value), 0) + coalesce(octet_length(" + previous + "), 0)"
+		statement = fmt.Sprintf(`SELECT previous, %[1]s FROM (
+SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PRECEDING) - (%[3]s) AS before FROM (
+  SELECT * FROM log WHERE %[5]s ORDER BY id%[4]s LIMIT %[6]d) AS log) AS log WHERE before < %[7]d ORDER BY id%[4]s`,
+			dialect.Columns, previous, size, order, where, pageRows, pageBytes)
+	}
+	bytes := 0
 	err = w.Query(ctx, statement, args, func(row dialect.Row) error {
 		c := &Change{from: w}
+		if err := c.Scan(row, &c.Previous); err != nil {
+			return err
+		}
 		page = append(page, c)
-		return c.Scan(row, &c.Previous)
+		if bytes += len(c.Value) + len(c.Previous); bytes >= pageBytes {
+			return errEnough
+		}
+		return nil
 	})
-	return page, err
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return page, bytes >= pageBytes || len(page) == pageRows, err
 }
 
 // addPast adds the changes that are no longer in the log.
