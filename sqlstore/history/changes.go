@@ -36,17 +36,18 @@ type Change struct {
 }
 
 // One read has at most pageRows rows of the log, with pageBytes of values and one row more, and covers at most maxSpan revisions, so that it
-// is short, and takes little memory, whatever else there is.
+// is short, and takes little memory, whatever else there is. The first ones are smaller, since often the first change is enough.
 const (
 	pageRows  = 200
 	pageBytes = 4 << 20
 	maxSpan   = 20_000
+	growth    = 4 // from read to read
 )
 
 // Changes calls yield with the changes of q in order of their revisions, those in the log and those that have left it. It returns database
 // errors, and an error from yield, which ends it.
 func Changes(ctx context.Context, r dialect.Reader, q Query, yield func(*Change) error) error {
-	w := &reader{Reader: r, query: q}
+	w := &reader{Reader: r, query: q, rows: pageRows / (growth * growth)}
 	var err error
 	at := q.After + 1
 	if q.NewestFirst {
@@ -55,10 +56,10 @@ func Changes(ctx context.Context, r dialect.Reader, q Query, yield func(*Change)
 	if q.After == 0 && !q.NewestFirst || q.Before == 0 && q.NewestFirst {
 		at, err = w.next(ctx, 0)
 	}
-	for err == nil && at != 0 {
-		from, to := at, at+maxSpan-1
+	for span := int64(maxSpan / (growth * growth * growth)); err == nil && at != 0; span = min(growth*span, maxSpan) {
+		from, to := at, at+span-1
 		if q.NewestFirst {
-			from, to = max(1, at-maxSpan+1), at
+			from, to = max(1, at-span+1), at
 		}
 		if q.Before != 0 {
 			to = min(to, q.Before-1)
@@ -82,6 +83,7 @@ func Changes(ctx context.Context, r dialect.Reader, q Query, yield func(*Change)
 type reader struct {
 	dialect.Reader
 	query  Query
+	rows   int   // how many of the log the next read has at most
 	beyond int64 // of the blocks of the last span, the nearest revision beyond it; 0 for none
 	cache  cache
 }
@@ -175,13 +177,13 @@ func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, m
 		order = " DESC"
 	}
 	const previous = "(SELECT p.value FROM log p WHERE p.id = log.replaces)"
-	statement := fmt.Sprintf("SELECT %s, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", previous, dialect.Columns, where, order, pageRows)
+	statement := fmt.Sprintf("SELECT %s, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", previous, dialect.Columns, where, order, w.rows)
 	if !w.Streams() { // the whole result would be sent
 		const size = "coalesce(octet_length(value), 0) + coalesce(octet_length(" + previous + "), 0)"
 		statement = fmt.Sprintf(`SELECT previous, %[1]s FROM (
 SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PRECEDING) - (%[3]s) AS before FROM (
   SELECT * FROM log WHERE %[5]s ORDER BY id%[4]s LIMIT %[6]d) AS log) AS log WHERE before < %[7]d ORDER BY id%[4]s`,
-			dialect.Columns, previous, size, order, where, pageRows, pageBytes)
+			dialect.Columns, previous, size, order, where, w.rows, pageBytes)
 	}
 	bytes := 0
 	err = w.Query(ctx, statement, args, func(row dialect.Row) error {
@@ -198,7 +200,9 @@ SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PR
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return page, bytes >= pageBytes || len(page) == pageRows, err
+	more = bytes >= pageBytes || len(page) == w.rows
+	w.rows = min(growth*w.rows, pageRows)
+	return page, more, err
 }
 
 // addPast adds the changes that are no longer in the log.

@@ -20,21 +20,22 @@ var keeping = sqlstore.Options{History: time.Hour, CompactInterval: time.Hour}
 func testPast(t *testing.T, open Opener) {
 	s := Open(t, open, keeping)
 	h := &History{}
-	Load{Writers: 8, Writes: 40, Keys: 30}.Run(t, s, h)
+	Load{Writers: 4, Writes: 50, Keys: 20}.Run(t, s, h)
 	first := revision(t, s).Revision
 	var work sync.WaitGroup
-	work.Go(func() { Load{Writers: 4, Writes: 60, Keys: 30}.Run(t, s, h) })
 	for at := first; at > 1; at = max(1, at-29) {
+		want := h.State(at)
 		work.Go(func() {
 			for range 3 {
 				got, err := pastPages(t, s, sqlstore.Query{Revision: at, Limit: 7})
 				if err != nil {
 					t.Errorf("the state at %d: %v", at, err)
 				}
-				Equal(t, fmt.Sprintf("the state at %d", at), got, h.State(at))
+				Equal(t, fmt.Sprintf("the state at %d", at), got, want)
 			}
 		})
 	}
+	work.Go(func() { Load{Writers: 4, Writes: 30, Keys: 20}.Run(t, s, h) })
 	for at := int64(20); at < first; at += 23 {
 		compact(t, s, at)
 	}
