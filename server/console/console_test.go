@@ -83,7 +83,7 @@ func TestProxy(t *testing.T) {
 	}
 	for name, headers := range map[string][]string{
 		"no cookie":         nil,
-		"another cookie":    {"Cookie", cookieName + "=nonsense"},
+		"another cookie":    {"Cookie", cookie + "1"},
 		"another host":      {"Cookie", cookie, "Host", "evil.example:1234"},
 		"another origin":    {"Cookie", cookie, "Origin", "http://127.0.0.1:8080"},
 		"an opaque origin":  {"Cookie", cookie, "Origin", "null"},

@@ -3,26 +3,26 @@ package console
 import (
 	"crypto/rand"
 	"crypto/subtle"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 )
 
-const (
-	cookieName = "sqube-console"
-	openPath   = "/open"
-)
+const openPath = "/open"
 
 // Proxy serves the page on this machine, and passes its requests to an API server with the credentials of transport. Only who knows its
 // URL may use it, and only from the page itself: credentials that are added to every request must not be lent to other pages.
 type Proxy struct {
 	host, key string
+	cookie    string // its name, which has the port: a browser has the same cookies for all ports
 	proxy     http.Handler
 }
 
 // NewProxy returns a proxy that listens at host, an address with its port.
 func NewProxy(host string, target *url.URL, transport http.RoundTripper) *Proxy {
-	return &Proxy{host: host, key: rand.Text(), proxy: &httputil.ReverseProxy{
+	_, port, _ := net.SplitHostPort(host)
+	return &Proxy{host: host, key: rand.Text(), cookie: "sqube-console-" + port, proxy: &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -63,7 +63,7 @@ func (p *Proxy) open(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the key is not the one that sqube console printed", http.StatusForbidden)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: p.key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: p.cookie, Value: p.key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	http.Redirect(w, r, Path+"/", http.StatusFound)
 }
@@ -75,7 +75,7 @@ func (p *Proxy) matches(key string) bool {
 // isOwn reports whether a request is the page's own: it has the cookie, and no other page has sent it. A port is no part of a site, so
 // SameSite alone lets pages of other servers on this machine send requests.
 func (p *Proxy) isOwn(r *http.Request) bool {
-	cookie, err := r.Cookie(cookieName)
+	cookie, err := r.Cookie(p.cookie)
 	if err != nil || !p.matches(cookie.Value) {
 		return false
 	}
