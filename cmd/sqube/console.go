@@ -11,13 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server/console"
 )
 
 func consoleCommand() *cobra.Command {
-	var kubeconfig, kubeContext string
+	var c cluster
 	var noBrowser bool
 	cmd := &cobra.Command{
 		Use:   "console",
@@ -28,17 +27,14 @@ has the URL that it prints has these rights.`,
 		Example: "  sqube console --kubeconfig data/admin.kubeconfig",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rules := clientcmd.NewDefaultClientConfigLoadingRules()
-			rules.ExplicitPath = kubeconfig
-			config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
-			if err != nil {
+			if err := c.load(); err != nil {
 				return err
 			}
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				return err
 			}
-			proxy, err := consoleProxy(config, listener.Addr().String())
+			proxy, err := consoleProxy(c.config, listener.Addr().String())
 			if err != nil {
 				return err
 			}
@@ -51,8 +47,7 @@ has the URL that it prints has these rights.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig. If unset, those that kubectl uses.")
-	fs.StringVar(&kubeContext, "context", "", "Context in the kubeconfig. If unset, the current one.")
+	c.addFlags(fs)
 	fs.BoolVar(&noBrowser, "no-browser", false, "Only print the URL.")
 	return cmd
 }

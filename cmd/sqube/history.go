@@ -68,6 +68,7 @@ prints since when that is.
 			return errors.Join(printChanges(cmd.OutOrStdout(), output, changes), err)
 		},
 	}
+	cmd.AddCommand(purgeCommand())
 	i.addFlags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVar(&kept, "kept", false, "Print how far back versions are kept, and how much space they take.")

@@ -5,20 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
@@ -27,7 +20,8 @@ import (
 
 // undoOptions are the flags of sqube undo.
 type undoOptions struct {
-	kubeconfig, context, namespace string
+	cluster
+	namespace string
 
 	to           string
 	before       int64
@@ -64,8 +58,7 @@ it is run again.`,
 }
 
 func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig file. If unset, that of kubectl: $KUBECONFIG or ~/.kube/config.")
-	fs.StringVar(&o.context, "context", "", "Context of the kubeconfig.")
+	o.cluster.addFlags(fs)
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the object, or of the changes. If unset, the context's for an object, and all for changes.")
 	fs.StringVar(&o.to, "to", "", "Bring the object back to this moment: a revision, a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m.")
 	fs.Int64Var(&o.before, "before", 0, "Bring the object back to what it was before the change with this revision.")
@@ -83,26 +76,23 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 
 func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	out := cmd.OutOrStdout()
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return terminal.OneLine(err)
+	if err := o.load(); err != nil {
+		return err
 	}
 	spec := undo.Spec{Force: o.force, Apply: o.apply}
+	var err error
 	if len(args) == 0 {
 		spec.Changes, err = o.selected(time.Now())
 	} else {
 		spec.To, err = o.moment(time.Now())
 		if err == nil {
-			spec.Object, err = o.named(args, config, loader)
+			spec.Object, err = o.named(args)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	answer, err := post(cmd.Context(), config, &undo.Undo{Spec: spec})
+	answer, err := post(cmd.Context(), o.config, &undo.Undo{Spec: spec})
 	if err != nil {
 		return terminal.OneLine(err)
 	}
@@ -163,39 +153,10 @@ func (o *undoOptions) moment(now time.Time) (*undo.Moment, error) {
 	return &undo.Moment{Time: &metav1.Time{Time: moment}}, err
 }
 
-// named returns the object that the arguments name. Its resource need not exist any more.
-func (o *undoOptions) named(args []string, config *rest.Config, loader clientcmd.ClientConfig) (*undo.ObjectReference, error) {
-	resource, name, err := resourceAndName(args)
-	if err != nil {
-		return nil, err
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	cached := memory.NewMemCacheClient(client)
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
-	wanted := schema.ParseGroupResource(strings.ToLower(resource))
-	found := &undo.ObjectReference{Group: wanted.Group, Resource: wanted.Resource, Name: name, Namespace: o.namespace}
-	kind, err := mapper.KindFor(wanted.WithVersion(""))
-	if meta.IsNoMatchError(err) {
-		return found, nil
-	}
-	if err != nil {
-		return nil, terminal.OneLine(err)
-	}
-	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
-		return nil, terminal.OneLine(err)
-	}
-	found.Group, found.Resource = mapping.Resource.Group, mapping.Resource.Resource
-	switch {
-	case mapping.Scope.Name() == meta.RESTScopeNameRoot:
-		found.Namespace = ""
-	case found.Namespace == "":
-		found.Namespace, _, err = loader.Namespace()
-	}
-	return found, err
+// named returns the object that the arguments name.
+func (o *undoOptions) named(args []string) (*undo.ObjectReference, error) {
+	resource, namespace, name, err := o.object(args, o.namespace)
+	return &undo.ObjectReference{Group: resource.Group, Resource: resource.Resource, Namespace: namespace, Name: name}, err
 }
 
 // post sends an undo and returns the answer.

@@ -244,7 +244,7 @@ func TestPurge(t *testing.T) {
 	if err := purge("", "resource=secrets,name=window"); !apierrors.IsNotFound(err) {
 		t.Errorf("what never was: %v", err)
 	}
-	must(t, purge("", "resource=secrets,name=door"))
+	succeeds(t, []string{"history", "purge", "secret/door", "--kubeconfig", s.kubeconfig()})
 	raw, err := c.CoreV1().RESTClient().Get().AbsPath(path).Param("fieldSelector", "name=door").DoRaw(t.Context())
 	must(t, err)
 	var list changes.ChangeList
