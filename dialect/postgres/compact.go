@@ -78,13 +78,11 @@ var (
 // placeholder is Placeholder.
 func placeholder(n int) string { return (*Engine)(nil).Placeholder(n) }
 
-// pastLock is the advisory lock of a transaction that changes the table past. Others wait: they would not see its blocks.
-const pastLock int64 = 0x70617374 // "past"
-
-// change runs do in a transaction that alone changes the table past.
+// change runs do in a transaction that alone changes the table past: others wait, so that they see its blocks. It locks a row that nothing
+// else changes while servers run. Not every server has advisory locks.
 func (e *Engine) change(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, e.writer, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", pastLock); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT version FROM schema_migrations FOR UPDATE"); err != nil {
 			return err
 		}
 		return do(tx)

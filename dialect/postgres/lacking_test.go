@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -92,8 +93,11 @@ func TestEngineThatLacks(t *testing.T) {
 	if committed, err = e.Commit(t.Context(), []dialect.Write{update}); err != nil || !committed.Landed[0] {
 		t.Fatalf("update: %v, %v", committed, err)
 	}
-	if n, err := e.Compact(t.Context(), committed.Last, 10, nil); err != nil || n != 1 {
-		t.Errorf("compaction removed %d rows, %v", n, err)
+	if n, err := e.Compact(t.Context(), committed.Last, 10, history.Pack(nil)); err != nil || n != 1 {
+		t.Errorf("compaction moved %d rows, %v", n, err)
+	}
+	if n, err := e.Forget(t.Context(), committed.Last, 10); err != nil || n != 1 {
+		t.Errorf("%d blocks of history were removed, %v", n, err)
 	}
 	if more, err := e.Shrink(t.Context()); err != nil || more {
 		t.Errorf("Shrink: %v, %v", more, err)
