@@ -16,9 +16,16 @@ import (
 // keeping are the options of a store that keeps history and removes nothing by itself.
 var keeping = sqlstore.Options{History: time.Hour, CompactInterval: time.Hour}
 
-// testPast moves versions into history while they are read, and then reads the state at each revision again.
+// testPast moves versions into history while they are read, by two processes at once where that is possible, and then reads the state at
+// each revision again.
 func testPast(t *testing.T, open Opener) {
-	s := Open(t, open, keeping)
+	connect := open(t)
+	engine := OpenEngine(t, connect)
+	s := Start(t, engine, keeping)
+	movers := []*sqlstore.Store{s}
+	if engine.Notifications() != nil {
+		movers = append(movers, Start(t, OpenEngine(t, connect), keeping))
+	}
 	h := &History{}
 	Load{Writers: 4, Writes: 50, Keys: 20}.Run(t, s, h)
 	first := revision(t, s).Revision
@@ -37,7 +44,15 @@ func testPast(t *testing.T, open Opener) {
 	}
 	work.Go(func() { Load{Writers: 4, Writes: 30, Keys: 20}.Run(t, s, h) })
 	for at := int64(20); at < first; at += 23 {
-		compact(t, s, at)
+		var moving sync.WaitGroup
+		for _, mover := range movers {
+			moving.Go(func() {
+				if err := mover.Compact(t.Context(), at); err != nil {
+					t.Errorf("moving versions up to %d: %v", at, err)
+				}
+			})
+		}
+		moving.Wait()
 	}
 	work.Wait()
 	checkChanges(t, s, h, history.Query{})
