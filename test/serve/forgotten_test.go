@@ -17,7 +17,7 @@ import (
 func TestListOutlivesItsRevision(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1s", "--compact-interval", "100ms"})
+		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1s", "--compact-interval", "100ms", "--history=0"})
 		createLarge(t, s)
 		c := client(t, s.kubeconfig())
 		maps := c.CoreV1().ConfigMaps("default")

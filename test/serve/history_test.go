@@ -174,7 +174,7 @@ func TestNamesOfResources(t *testing.T) {
 			}
 		}
 		refuses(t, "deployments.apps none: no version of it is kept", []string{"show", "deploy", "none", "--datastore", engine.Datastore})
-		refuses(t, "boots sloop: no version of it is kept: there is no such object, or it was deleted longer ago than --retention; and no resource has that name (kubectl api-resources lists them)",
+		refuses(t, "boots sloop: no version of it is kept: there is no such object, or it was deleted before what is kept; and no resource has that name (kubectl api-resources lists them)",
 			[]string{"show", "boots", "sloop", "--datastore", engine.Datastore})
 	})
 }
