@@ -24,7 +24,8 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestUndo breaks things in several ways and brings them back with sqube undo. Each subtest has its own users and namespace.
+// TestUndo breaks things in several ways and brings them back with sqube undo. Each subtest has its own users and namespace. They run one
+// after the other: what takes an undo back takes back all undos of that time.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -38,10 +39,7 @@ func TestUndo(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin,
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
+			t.Run(name, test)
 		}
 	})
 }
