@@ -55,6 +55,28 @@ type Replaced struct {
 	ReplacedAt int64 // when the row that replaced it was written, in Unix milliseconds
 }
 
+// Scan reads a row of ReplacedAt, which is null if that row is gone, and Columns.
+func (r *Replaced) Scan(row Row) error {
+	var at *int64
+	err := r.LogRow.Scan(row, &at)
+	if r.ReplacedAt = r.WrittenAt; at != nil {
+		r.ReplacedAt = *at
+	}
+	return err
+}
+
+// Objects returns the group, resource and key of each object that rows are of, once.
+func Objects(rows []*Replaced) (objects [][3]string) {
+	seen := map[[3]string]bool{}
+	for _, r := range rows {
+		if object := [3]string{r.Group, r.Resource, r.Key}; !seen[object] {
+			seen[object] = true
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
 // Packer returns what becomes of rows that leave the log, in the order of ReplacedBy and ID: blocks that are new, or replace the one with
 // the same First. last has the newest block of each of their objects that has one.
 type Packer func(rows []*Replaced, last []*Block) ([]*Block, error)

@@ -46,14 +46,10 @@ func (s *Store) compactBatch(ctx context.Context, upTo int64) (n int, err error)
 // as a whole, with its last version, so more than that may be kept for a while.
 func (s *Store) forget(ctx context.Context) error {
 	s.grown = 0
-	var bytes, old int64
-	b := s.statement().setApart()
-	before := s.opts.Now().Add(-s.opts.History).UnixMilli()
-	b.add("SELECT coalesce(sum(bytes), 0), coalesce(max(CASE WHEN until_at <= " + b.arg(before) + " THEN until END), 0) FROM past")
-	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&bytes, &old) })
+	h, old, err := s.measureHistory(ctx)
 	if err == nil && s.opts.History <= 0 {
 		old = math.MaxInt64
-	} else if limit := s.limit(bytes); err == nil && limit > 0 && bytes > limit {
+	} else if limit := s.limit(h.Bytes); err == nil && limit > 0 && h.Bytes > limit {
 		b := s.statement().setApart()
 		b.add("SELECT max(until) FROM (SELECT until, sum(bytes) OVER (ORDER BY until DESC) AS size FROM past) AS newest WHERE size > " + b.arg(limit))
 		err = s.run(ctx, b, func(row dialect.Row) error {
@@ -63,16 +59,17 @@ func (s *Store) forget(ctx context.Context) error {
 			return err
 		})
 	}
-	if err == nil && old > 0 && bytes > 0 {
-		err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
-			n, err := s.engine.Forget(ctx, old, forgetBatch)
-			return n > 0, err
-		})
-	}
-	if err != nil {
+	if err != nil || old == 0 || h.Bytes == 0 {
 		return err
 	}
-	return s.measureHistory(ctx)
+	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
+		n, err := s.engine.Forget(ctx, old, forgetBatch)
+		return n > 0, err
+	})
+	if err == nil {
+		_, _, err = s.measureHistory(ctx)
+	}
+	return err
 }
 
 // limit returns how much history may remain of so many bytes, 0 for no limit. If the disk is full, objects come first.
@@ -85,23 +82,20 @@ func (s *Store) limit(bytes int64) int64 {
 
 // HistoryStats describes the history of a log.
 type HistoryStats struct {
-	// From is the revision from which on all versions are kept, and Since when it was written; the zero time if all are kept.
-	From  int64
-	Since time.Time
+	// From is the revision from which on all versions are kept.
+	From int64
 	// Bytes is roughly how much space the packed versions take, in so many blocks.
 	Bytes, Blocks int64
 }
 
-func (s *Store) measureHistory(ctx context.Context) error {
-	var h HistoryStats
-	var since int64
-	b := s.statement().setApart().add("SELECT " + history.From + ", history_at, (SELECT coalesce(sum(bytes), 0) FROM past), (SELECT count(*) FROM past) FROM counter")
-	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&h.From, &since, &h.Bytes, &h.Blocks) })
+// measureHistory measures history for Stats. It also returns the revision up to which it is older than Options.History.
+func (s *Store) measureHistory(ctx context.Context) (h HistoryStats, old int64, err error) {
+	b := s.statement().setApart()
+	before := s.opts.Now().Add(-s.opts.History).UnixMilli()
+	b.add("SELECT (SELECT " + history.From + " FROM counter), count(*), coalesce(sum(bytes), 0), coalesce(max(CASE WHEN until_at <= " + b.arg(before) + " THEN until END), 0) FROM past")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&h.From, &h.Blocks, &h.Bytes, &old) })
 	if err == nil {
-		if since > 0 {
-			h.Since = time.UnixMilli(since)
-		}
 		s.size.update(func() { s.size.stats.History = h })
 	}
-	return err
+	return h, old, err
 }

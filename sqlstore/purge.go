@@ -36,27 +36,18 @@ func (s *Store) Purge(ctx context.Context, resource Resource, key string, by Aut
 // history returns the first version of an object that is no longer current, nil if there is none, and the revision up to which there are
 // such versions.
 func (s *Store) history(ctx context.Context, resource Resource, key string) (first *dialect.LogRow, until int64, err error) {
-	reader := settled{s.engine, s}
-	err = history.Blocks(ctx, reader, "api_group = ? AND resource = ? AND key = ?", "first_id", []any{resource.Group, resource.Name, key}, func(b *dialect.Block) error {
-		until = max(until, b.Until)
-		if first == nil {
-			first = &dialect.LogRow{ID: b.First, Write: dialect.Write{
-				Group: b.Group, Resource: b.Resource, Key: b.Key, Namespace: b.Namespace, Name: b.Name, WrittenAt: b.FirstAt}}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, 0, err
+	of := func(b *statement) *statement {
+		return b.add(" WHERE api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name) + " AND key = " + b.arg(key))
 	}
-	b := s.statement()
-	b.add("SELECT " + dialect.Columns + " FROM log WHERE replaced_by IS NOT NULL AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name))
-	b.add(" AND key = " + b.arg(key) + " ORDER BY id")
+	b := s.statement().add("SELECT first_id AS id, until, namespace, name, '' AS uid FROM past")
+	of(b).add(" UNION ALL SELECT id, replaced_by, namespace, name, uid FROM log")
+	of(b).add(" AND replaced_by IS NOT NULL ORDER BY id")
 	err = s.run(ctx, b, func(row dialect.Row) error {
-		l := &dialect.LogRow{}
-		err := l.Scan(row)
-		until = max(until, l.ReplacedBy)
+		r := &dialect.LogRow{Write: dialect.Write{Group: resource.Group, Resource: resource.Name, Key: key}}
+		err := row.Scan(&r.ID, &r.ReplacedBy, &r.Namespace, &r.Name, &r.UID)
+		until = max(until, r.ReplacedBy)
 		if first == nil {
-			first = l
+			first = r
 		}
 		return err
 	})

@@ -127,12 +127,8 @@ func leaving(ctx context.Context, tx pgx.Tx, done, upTo int64, limit int) (rows 
 	defer found.Close()
 	for found.Next() {
 		r := &dialect.Replaced{}
-		var at *int64
-		if err := r.Scan(found, &at); err != nil {
+		if err := r.Scan(found); err != nil {
 			return nil, err
-		}
-		if r.ReplacedAt = r.WrittenAt; at != nil {
-			r.ReplacedAt = *at
 		}
 		rows = append(rows, r)
 	}
@@ -142,13 +138,7 @@ func leaving(ctx context.Context, tx pgx.Tx, done, upTo int64, limit int) (rows 
 // lastBlocks returns the newest blocks of the objects of rows.
 func lastBlocks(ctx context.Context, tx pgx.Tx, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
 	var objects [3][]string
-	seen := map[[3]string]bool{}
-	for _, r := range rows {
-		object := [3]string{r.Group, r.Resource, r.Key}
-		if seen[object] {
-			continue
-		}
-		seen[object] = true
+	for _, object := range dialect.Objects(rows) {
 		for i, text := range object {
 			objects[i] = append(objects[i], text)
 		}

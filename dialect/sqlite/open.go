@@ -26,9 +26,10 @@ import (
 
 // Engine is a dialect.Engine on one SQLite file.
 type Engine struct {
-	path     string    // without symbolic links
-	lock     *os.File  // see lockDatabase; nil if the file is only read
-	readMode *readMode // nil unless the file is only read
+	moving   sync.Mutex // held while versions are moved into history, or purged from it
+	path     string     // without symbolic links
+	lock     *os.File   // see lockDatabase; nil if the file is only read
+	readMode *readMode  // nil unless the file is only read
 	writer   *sql.DB
 	readers  *sql.DB
 	// keepOpen keeps an in-memory database, or the write-ahead log and its index, when the other connections come and go.

@@ -23,8 +23,10 @@ var (
 
 var errEnough = errors.New("the batch is full")
 
-// move moves a batch of rows. They and their objects' blocks are read and packed before the transaction: nothing else changes them.
+// move moves a batch of rows. They and their objects' blocks are read and packed before the transaction: only a purge would change them.
 func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.Packer) (n int, err error) {
+	e.moving.Lock()
+	defer e.moving.Unlock()
 	rows, err := e.leaving(ctx, upTo, limit)
 	if err != nil {
 		return 0, err
@@ -61,12 +63,8 @@ func (e *Engine) leaving(ctx context.Context, upTo int64, limit int) (rows []*di
 	bytes := 0
 	err = e.Query(ctx, leavingRows, []any{upTo, limit}, func(row dialect.Row) error {
 		r := &dialect.Replaced{}
-		var at *int64
-		if err := r.Scan(row, &at); err != nil {
+		if err := r.Scan(row); err != nil {
 			return err
-		}
-		if r.ReplacedAt = r.WrittenAt; at != nil {
-			r.ReplacedAt = *at
 		}
 		rows = append(rows, r)
 		if bytes += len(r.Value); bytes >= batchBytes {
@@ -83,18 +81,14 @@ func (e *Engine) leaving(ctx context.Context, upTo int64, limit int) (rows []*di
 // lastBlocks returns the newest blocks of the objects of rows.
 func (e *Engine) lastBlocks(ctx context.Context, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
 	const statement = "SELECT " + dialect.BlockColumns + " FROM past WHERE api_group = ? AND resource = ? AND key = ? ORDER BY until DESC LIMIT 1"
-	seen := map[[3]string]bool{}
-	for _, r := range rows {
-		if object := [3]string{r.Group, r.Resource, r.Key}; !seen[object] {
-			seen[object] = true
-			err = e.Query(ctx, statement, []any{r.Group, r.Resource, r.Key}, func(row dialect.Row) error {
-				b := &dialect.Block{}
-				last = append(last, b)
-				return b.Scan(row)
-			})
-			if err != nil {
-				return nil, err
-			}
+	for _, object := range dialect.Objects(rows) {
+		err = e.Query(ctx, statement, []any{object[0], object[1], object[2]}, func(row dialect.Row) error {
+			b := &dialect.Block{}
+			last = append(last, b)
+			return b.Scan(row)
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return last, nil
@@ -143,6 +137,8 @@ const purgeBlocks = "DELETE FROM past WHERE api_group = ? AND resource = ? AND k
 
 // Purge implements dialect.Engine.
 func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
+	e.moving.Lock()
+	defer e.moving.Unlock()
 	return e.reclaim(ctx, "purge", func() error {
 		return e.transact(ctx, "purge", func(tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, purgeBlocks, b.Group, b.Resource, b.Key, b.Until); err != nil {

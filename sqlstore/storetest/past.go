@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -254,4 +255,37 @@ func testPurge(t *testing.T, open Opener) {
 			return strings.Contains(text, "leaked") && at < secret.Revision-1
 		}))
 	}
+}
+
+// testPurgeWhileMoving purges an object while its versions are being moved into history. None comes back.
+func testPurgeWhileMoving(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	s := Start(t, engine, keeping)
+	r := must(t, s, put("leaked", `{"password":"one"}`, nil))
+	r = must(t, s, put("leaked", `{"password":"two"}`, r))
+	compact(t, s, r.Revision)
+	r = must(t, s, put("leaked", `{"password":"three"}`, r))
+	purged := make(chan error, 1)
+	_, err := engine.Compact(t.Context(), r.Revision, 100, func(rows []*dialect.Replaced, last []*dialect.Block) ([]*dialect.Block, error) {
+		go func() { purged <- s.Purge(t.Context(), things, "leaked", sqlstore.Author{}) }()
+		select {
+		case err := <-purged: // too early
+			purged <- err
+		case <-time.After(200 * time.Millisecond):
+		}
+		return history.Pack(nil)(rows, last)
+	})
+	if err := errors.Join(err, <-purged); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err = s.Changes(t.Context(), history.Query{Name: "leaked"}, func(c *history.Change) error {
+		err := c.Load(t.Context())
+		got = append(got, fmt.Sprintf("%s %s over %s", c.Operation, c.Value, c.Previous))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	Equal(t, "the changes", got, []string{"purge  over ", `update {"password":"three"} over `})
 }

@@ -47,6 +47,7 @@ func Run(t *testing.T, open Opener) {
 		{"PastOfOthers", testPastOfOthers},
 		{"Forget", testForget},
 		{"Purge", testPurge},
+		{"PurgeWhileMoving", testPurgeWhileMoving},
 		{"Load", testLoad},
 		{"Restart", testRestart},
 		{"Close", testClose},
