@@ -14,9 +14,12 @@ type Block struct {
 	Key, Namespace, Name string
 	Writers, Versions    string
 	Data                 []byte
+	// Next is the row of the log that replaced the last version, as far as NextColumns have it; nil if it has left the log. It is no part of
+	// the row: the newest version of an object that has left the log is stored as its difference from the one that has not.
+	Next *LogRow
 }
 
-// BlockColumns lists the columns of the table past that Block.Scan reads.
+// BlockColumns lists the columns of the table past that Block.Columns has.
 const BlockColumns = "first_id, until, first_at, until_at, api_group, resource, key, namespace, name, writers, versions, data"
 
 // blockOverhead is roughly what a block takes besides its values.
@@ -43,26 +46,85 @@ func (b *Block) Values() []any {
 	return []any{b.First, b.Until, b.FirstAt, b.UntilAt, b.Group, b.Resource, b.Key, b.Namespace, b.Name, b.Writers, b.Versions, b.Data, b.Bytes()}
 }
 
-// Scan reads a row whose first columns go to preceding. The others are BlockColumns.
-func (b *Block) Scan(row Row, preceding ...any) error {
-	return row.Scan(append(preceding, &b.First, &b.Until, &b.FirstAt, &b.UntilAt, &b.Group, &b.Resource, &b.Key, &b.Namespace, &b.Name,
-		&b.Writers, &b.Versions, &b.Data)...)
+// SelectBlocks begins a statement whose rows Block.Scan reads. The columns of past that log has too are to be written with the table's name.
+var SelectBlocks = "SELECT " + NextColumns + ", " + qualified("past", BlockColumns) + " FROM past LEFT JOIN log AS next ON next.id = past.until "
+
+// SelectReplaced begins a statement whose rows Replaced.Scan reads. It reads the log under the name leaving.
+var SelectReplaced = "SELECT " + NextColumns + ", " + qualified("leaving", Columns) + " FROM log AS leaving LEFT JOIN log AS next ON next.id = leaving.replaced_by "
+
+func qualified(table, columns string) string {
+	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
+}
+
+// Scan reads a row of SelectBlocks.
+func (b *Block) Scan(row Row) error {
+	var next Next
+	err := row.Scan(next.Columns(b.Columns()...)...)
+	b.Next = next.Row()
+	return err
+}
+
+// Columns returns the targets of BlockColumns.
+func (b *Block) Columns() []any {
+	return []any{&b.First, &b.Until, &b.FirstAt, &b.UntilAt, &b.Group, &b.Resource, &b.Key, &b.Namespace, &b.Name, &b.Writers, &b.Versions, &b.Data}
+}
+
+// NextColumns lists the columns of a row of the log, with the alias next, that Next reads.
+const NextColumns = "next.written_at, next.labels, next.fields, next.address, next.audit_id, next.expires_at, next.value"
+
+// Next reads a row of the log that may be missing.
+type Next struct {
+	writtenAt, expiresAt             *int64
+	labels, fields, address, auditID *string
+	value                            []byte
+}
+
+// Columns returns the targets of NextColumns, and those that follow.
+func (n *Next) Columns(following ...any) []any {
+	return append([]any{&n.writtenAt, &n.labels, &n.fields, &n.address, &n.auditID, &n.expiresAt, &n.value}, following...)
+}
+
+// Row returns what was read, nil for a missing row.
+func (n *Next) Row() *LogRow {
+	if n.writtenAt == nil {
+		return nil
+	}
+	row := &LogRow{Write: Write{WrittenAt: *n.writtenAt, Labels: *n.labels, Fields: *n.fields, Address: *n.address, AuditID: *n.auditID, Value: n.value}}
+	if n.expiresAt != nil {
+		row.ExpiresAt = *n.expiresAt
+	}
+	return row
 }
 
 // Replaced is a row that leaves the log.
 type Replaced struct {
 	LogRow
-	ReplacedAt int64 // when the row that replaced it was written, in Unix milliseconds
+	Next *LogRow // the row that replaced it, as in Block
 }
 
-// Scan reads a row of ReplacedAt, which is null if that row is gone, and Columns.
-func (r *Replaced) Scan(row Row) error {
-	var at *int64
-	err := r.LogRow.Scan(row, &at)
-	if r.ReplacedAt = r.WrittenAt; at != nil {
-		r.ReplacedAt = *at
+// ReplacedAt returns when the row was replaced, in Unix milliseconds.
+func (r *Replaced) ReplacedAt() int64 {
+	if r.Next == nil {
+		return r.WrittenAt
 	}
+	return r.Next.WrittenAt
+}
+
+// Scan reads a row of SelectReplaced.
+func (r *Replaced) Scan(row Row) error {
+	var next Next
+	err := r.LogRow.Scan(row, next.Columns()...)
+	r.Next = next.Row()
 	return err
+}
+
+// Bytes is how much the values of the row and of its Next take.
+func (r *Replaced) Bytes() int {
+	n := len(r.Value)
+	if r.Next != nil {
+		n += len(r.Next.Value)
+	}
+	return n
 }
 
 // Objects returns the group, resource and key of each object that rows are of, once.

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -18,10 +19,11 @@ func (s *Store) pageOfPast(ctx context.Context, q Query) (page Page, err error) 
 	q.Limit = min(q.Limit, pastRecords)
 	for {
 		page, last, err := s.readPast(ctx, q)
-		if err != nil {
+		if err != nil && !errors.Is(err, history.ErrForgotten) {
 			return page, err
 		}
-		if page.Position, err = s.pastKept(ctx, q.Revision); err != nil || len(page.Records) > 0 || !page.More {
+		position, unkept := s.pastKept(ctx, q.Revision)
+		if page.Position, err = position, cmp.Or(unkept, err); err != nil || len(page.Records) > 0 || !page.More {
 			return page, err
 		}
 		q.After = last
@@ -52,14 +54,15 @@ func (s *Store) readPast(ctx context.Context, q Query) (page Page, last string, 
 		b := dialect.Block{Resource: q.Resource.Name}
 		var first, firstAt *int64
 		var writers, versions *string
-		if err := row.Scan(&bytes, &r.Key, &id, &labels, &fields, &r.Value, &first, &firstAt, &writers, &versions, &b.Data); err != nil {
+		var next dialect.Next
+		if err := row.Scan(next.Columns(&bytes, &r.Key, &id, &labels, &fields, &r.Value, &first, &firstAt, &writers, &versions, &b.Data)...); err != nil {
 			return err
 		}
 		seen, size, last = seen+1, size+bytes, r.Key
 		if id != nil {
 			r.Revision, r.Labels, r.Fields = *id, *labels, *fields
 		} else if first != nil {
-			b.Key, b.First, b.FirstAt, b.Writers, b.Versions = r.Key, *first, *firstAt, *writers, *versions
+			b.Key, b.First, b.FirstAt, b.Writers, b.Versions, b.Next = r.Key, *first, *firstAt, *writers, *versions, next.Row()
 			version, err := history.At(&b, q.Revision)
 			if err != nil || version == nil {
 				return err
@@ -82,12 +85,12 @@ func (s *Store) readPast(ctx context.Context, q Query) (page Page, last string, 
 
 // past adds the statement that selects what was at the revision of q, without its terms, ordered by key.
 func (b *statement) past(q Query) *statement {
-	b.add(`SELECT page.size, page.key, l.id, l.labels, l.fields, l.value, p.first_id, p.first_at, p.writers, p.versions, p.data
+	b.add("SELECT " + dialect.NextColumns + `, page.size, page.key, l.id, l.labels, l.fields, l.value, p.first_id, p.first_at, p.writers, p.versions, p.data
 FROM (SELECT *, sum(size) OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) - size AS before FROM (`)
 	q.Terms = nil
 	b.add("SELECT id, NULL AS first_id, key, coalesce(size, 0) AS size FROM (").rows(q, "id, key, octet_length(value) AS size")
-	b.add(") AS present UNION ALL SELECT NULL, first_id, key, bytes FROM past").pastOf(q)
-	b.ordered(q).add(") AS few) AS page LEFT JOIN log l ON l.id = page.id LEFT JOIN past p ON p.first_id = page.first_id WHERE before < " + b.arg(q.Bytes))
+	b.add(") AS present UNION ALL SELECT NULL, first_id, key, bytes + coalesce((SELECT octet_length(value) FROM log WHERE id = until), 0) FROM past").pastOf(q)
+	b.ordered(q).add(") AS few) AS page LEFT JOIN log l ON l.id = page.id LEFT JOIN past p ON p.first_id = page.first_id LEFT JOIN log AS next ON next.id = p.until WHERE before < " + b.arg(q.Bytes))
 	return b.add(" ORDER BY page.key")
 }
 

@@ -60,14 +60,14 @@ func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, last
 
 // leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets. About its inner query, see compactRows.
 // The rows stay locked, so that all of them are removed: Shrink may be moving some, which are left for a later batch.
-const leavingRows = `
-SELECT (SELECT p.written_at FROM log p WHERE p.id = leaving.replaced_by), ` + dialect.Columns + `
-FROM (SELECT *, sum(coalesce(octet_length(value), 0)) OVER (ORDER BY replaced_by, id ROWS UNBOUNDED PRECEDING) - coalesce(octet_length(value), 0) AS before
-      FROM (SELECT * FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1 ORDER BY replaced_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest
-      WHERE replaced_by <= $2) AS leaving
-WHERE before < $4 ORDER BY replaced_by, id`
+var leavingRows = dialect.SelectReplaced + `
+JOIN (SELECT id, sum(size) OVER (ORDER BY replaced_by, id ROWS UNBOUNDED PRECEDING) - size AS before
+      FROM (SELECT oldest.id, oldest.replaced_by, coalesce(octet_length(oldest.value), 0) + coalesce(octet_length(n.value), 0) AS size
+            FROM (SELECT * FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1 ORDER BY replaced_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest
+            LEFT JOIN log n ON n.id = oldest.replaced_by WHERE oldest.replaced_by <= $2) AS sizes) AS batch ON batch.id = leaving.id
+WHERE before < $4 ORDER BY leaving.replaced_by, leaving.id`
 
-// batchBytes limits the values of a batch that is moved, which is in memory.
+// batchBytes limits the values of a batch that is moved, which are in memory with those that replaced them.
 const batchBytes = 1 << 20
 
 var (
@@ -154,7 +154,7 @@ SELECT b.* FROM unnest($1::text[], $2::text[], $3::text[]) AS o(api_group, resou
 	defer found.Close()
 	for found.Next() {
 		b := &dialect.Block{}
-		if err := b.Scan(found); err != nil {
+		if err := found.Scan(b.Columns()...); err != nil {
 			return nil, err
 		}
 		last = append(last, b)

@@ -5,8 +5,10 @@ const (
 	CloseRows   = closeRows
 	InsertRows  = insertRows
 	CompactRows = compactRows
-	LeavingRows = leavingRows
 )
+
+// LeavingRows is a statement of the kind above.
+var LeavingRows = leavingRows
 
 // ShrinkLock is the advisory lock of the process that shrinks.
 const ShrinkLock = shrinkLock

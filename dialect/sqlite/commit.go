@@ -27,7 +27,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.replaced, replacedRows},
-		{&w.remove, "DELETE FROM log WHERE id = ?"},
+		{&w.remove, "DELETE FROM log WHERE id IN (SELECT value FROM json_each(?))"},
 		{&w.putBlock, putBlock},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 
 	"github.com/sqube/sqube/dialect"
@@ -47,16 +48,19 @@ func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, err 
 		if err != nil {
 			return err
 		}
-		remove := tx.StmtContext(ctx, e.write.remove)
-		for _, id := range batch {
-			if _, err := remove.ExecContext(ctx, id); err != nil {
-				return err
-			}
-		}
 		n = len(batch)
-		return nil
+		return e.removeRows(ctx, tx, batch)
 	})
 	return n, err
+}
+
+// removeRows removes rows of the log by their ids.
+func (e *Engine) removeRows(ctx context.Context, tx *sql.Tx, ids []int64) error {
+	list, err := json.Marshal(ids)
+	if err == nil {
+		_, err = tx.StmtContext(ctx, e.write.remove).ExecContext(ctx, string(list))
+	}
+	return err
 }
 
 // batch returns the ids of rows to remove, at least one if there are any.

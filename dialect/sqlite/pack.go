@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"strconv"
 
@@ -12,13 +13,11 @@ import (
 // placeholder returns the n-th parameter of a statement that may have it several times.
 func placeholder(n int) string { return "?" + strconv.Itoa(n) }
 
-// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets.
-const leavingRows = "SELECT (SELECT p.written_at FROM log p WHERE p.id = log.replaced_by), " + dialect.Columns +
-	" FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by, id LIMIT ?"
-
 var (
 	packUpTo = dialect.PackUpTo(placeholder)
 	putBlock = dialect.PutBlock(placeholder)
+	// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets.
+	leavingRows = dialect.SelectReplaced + "WHERE leaving.replaced_by IS NOT NULL AND leaving.replaced_by <= ? ORDER BY leaving.replaced_by, leaving.id LIMIT ?"
 )
 
 var errEnough = errors.New("the batch is full")
@@ -43,11 +42,12 @@ func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.P
 		if _, err := tx.ExecContext(ctx, packUpTo, upTo); err != nil {
 			return err
 		}
-		remove := tx.StmtContext(ctx, e.write.remove)
-		for _, r := range rows {
-			if _, err := remove.ExecContext(ctx, r.ID); err != nil {
-				return err
-			}
+		ids := make([]int64, len(rows))
+		for i, r := range rows {
+			ids[i] = r.ID
+		}
+		if err := e.removeRows(ctx, tx, ids); err != nil {
+			return err
 		}
 		put := tx.StmtContext(ctx, e.write.putBlock)
 		for _, b := range blocks {
@@ -67,7 +67,7 @@ func (e *Engine) leaving(ctx context.Context, upTo int64, limit int) (rows []*di
 			return err
 		}
 		rows = append(rows, r)
-		if bytes += len(r.Value); bytes >= batchBytes {
+		if bytes += r.Bytes(); bytes >= batchBytes {
 			return errEnough
 		}
 		return nil
@@ -80,18 +80,18 @@ func (e *Engine) leaving(ctx context.Context, upTo int64, limit int) (rows []*di
 
 // lastBlocks returns the newest blocks of the objects of rows.
 func (e *Engine) lastBlocks(ctx context.Context, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
-	const statement = "SELECT " + dialect.BlockColumns + " FROM past WHERE api_group = ? AND resource = ? AND key = ? ORDER BY until DESC LIMIT 1"
-	for _, object := range dialect.Objects(rows) {
-		err = e.Query(ctx, statement, []any{object[0], object[1], object[2]}, func(row dialect.Row) error {
-			b := &dialect.Block{}
-			last = append(last, b)
-			return b.Scan(row)
-		})
-		if err != nil {
-			return nil, err
-		}
+	const statement = "SELECT " + dialect.BlockColumns + ` FROM (SELECT value FROM json_each(?)) AS object, past
+WHERE first_id = (SELECT first_id FROM past WHERE api_group = object.value ->> 0 AND resource = object.value ->> 1 AND past.key = object.value ->> 2 ORDER BY until DESC LIMIT 1)`
+	objects, err := json.Marshal(dialect.Objects(rows))
+	if err != nil {
+		return nil, err
 	}
-	return last, nil
+	err = e.Query(ctx, statement, []any{string(objects)}, func(row dialect.Row) error {
+		b := &dialect.Block{}
+		last = append(last, b)
+		return row.Scan(b.Columns()...)
+	})
+	return last, err
 }
 
 // Forget implements dialect.Engine.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,19 +15,21 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// The data of a block, before compression, has for each version, the newest first, the length of its delta from the one after it, and the
-// delta. That of the newest is from nothing, so that another version is added without reading the others. The text of a version is
+// A block has for each version, the newest first, the length of its delta from the one after it, and the delta. As long as the row that
+// replaced the newest version is in the log, the block is open, and that version is a difference from this row; else from nothing. So
+// another version is added without reading the others. The text of a version is
 //
 //	labels fields address audit-id value, each preceded by its length, then expires-at
 //
-// where a deletion's value is empty.
+// where a deletion's value is empty. See data for how that is stored.
 
 const (
-	// maxBlock ends a block: reading any of its versions means reading all after it, and adding one means compressing all again. A block
-	// may be twice as long as its last version.
+	// maxBlock ends a block: reading any of its versions means reading all after it. A block may be as long as its last version.
 	maxBlock = 16 << 10
 	// maxVersions ends a block of very small changes.
 	maxVersions = 500
+	// maxRecent is how much of an open block is not compressed: so few bytes are not worth it, and to add others means compressing all again.
+	maxRecent = 2 << 10
 )
 
 var errBlock = errors.New("a block of history is damaged")
@@ -53,15 +56,88 @@ func (w *writer) UnmarshalJSON(text []byte) error {
 // block is a dialect.Block in memory.
 type block struct {
 	dialect.Block
+	data
 	writers  []writer
 	versions []byte // of the column versions, without brackets around it
 	count    int    // of versions
 	writer   int    // of the last version
-	last     []byte // the text of the last version
-	older    []byte // the data of the others, without compression
 	lastID   int64
 	lastAt   int64
 	dirty    bool
+}
+
+// data is the column data: of a block that is not open, all deltas, compressed. Of an open block
+//
+//	openData recent packed, each preceded by its length
+type data struct {
+	open   bool
+	recent []byte // the newest deltas
+	packed []byte // the others, compressed
+	size   int    // of packed, before compression
+}
+
+// openData can't begin compressed data.
+const openData = 1
+
+// parseData parses the column data, or returns false.
+func parseData(stored []byte) (d data, ok bool) {
+	if len(stored) == 0 || stored[0] != openData {
+		return data{packed: stored}, len(stored) > 0
+	}
+	recent, rest, ok := cutBytes(stored[1:])
+	size, n := binary.Uvarint(rest)
+	if !ok || n <= 0 || size > maxData {
+		return data{}, false
+	}
+	return data{open: true, recent: recent, size: int(size), packed: rest[n:]}, true
+}
+
+// unpack makes all deltas recent. Those that are damaged are left out: sqube check reports that they are missing.
+func (d *data) unpack() {
+	if len(d.packed) > 0 {
+		older, _ := decompress(d.packed)
+		d.recent, d.packed, d.size = append(slices.Clip(d.recent), older...), nil, 0
+	}
+}
+
+// encode returns the column data.
+func (d *data) encode() (stored []byte, err error) {
+	if !d.open {
+		d.unpack()
+		return compress(d.recent)
+	}
+	if len(d.recent) > maxRecent {
+		d.unpack()
+		older := d.recent
+		if _, rest, _ := cutBytes(d.recent); len(d.recent)-len(rest) <= maxRecent {
+			older = rest // the newest is needed for the next
+		}
+		d.recent = d.recent[:len(d.recent)-len(older)]
+		d.size = len(older)
+		if d.packed, err = compress(older); err != nil {
+			return nil, err
+		}
+	}
+	stored = append(make([]byte, 0, len(d.recent)+len(d.packed)+8), openData)
+	return append(binary.AppendUvarint(appendSized(stored, d.recent), uint64(d.size)), d.packed...), nil
+}
+
+// newest returns the text of the newest version, with that of the one after it.
+func (d *data) newest(next []byte) ([]byte, error) {
+	if len(d.recent) == 0 {
+		d.unpack()
+	}
+	delta, _, ok := cutBytes(d.recent)
+	if !ok {
+		return nil, errBlock
+	}
+	return applyDelta(nil, next, delta)
+}
+
+// replaceNewest replaces the delta that newest has applied.
+func (d *data) replaceNewest(delta []byte) {
+	_, older, _ := cutBytes(d.recent)
+	d.recent = append(appendSized(nil, delta), older...)
 }
 
 // appendVersion appends an element of the column versions. Writing and reading them takes much of the time of packing.
@@ -133,12 +209,29 @@ func rows(b *dialect.Block) ([]*dialect.LogRow, error) {
 	return found, nil
 }
 
-// texts calls yield with the texts of n versions, which are the data of a block, the last one first, until it returns false. A text is only
+// texts calls yield with the texts of n versions, which are those of a block, the last one first, until it returns false. A text is only
 // valid during the call.
-func texts(data []byte, n int, yield func(i int, text []byte) (bool, error)) error {
+func texts(b *dialect.Block, n int, yield func(i int, text []byte) (bool, error)) error {
+	d, ok := parseData(b.Data)
+	if !ok {
+		return errBlock
+	}
 	var text, next []byte
+	if d.open {
+		if b.Next == nil {
+			return ErrForgotten
+		}
+		text = appendText(nil, b.Next)
+	}
 	for i := n - 1; i >= 0; i-- {
-		delta, rest, ok := cutBytes(data)
+		if len(d.recent) == 0 {
+			older, err := decompress(d.packed)
+			if err != nil {
+				return err
+			}
+			d.recent, d.packed = older, nil
+		}
+		delta, rest, ok := cutBytes(d.recent)
 		if !ok {
 			return errBlock
 		}
@@ -146,7 +239,7 @@ func texts(data []byte, n int, yield func(i int, text []byte) (bool, error)) err
 		if next, err = applyDelta(next[:0], text, delta); err != nil {
 			return err
 		}
-		text, next, data = next, text, rest
+		text, next, d.recent = next, text, rest
 		if more, err := yield(i, text); err != nil || !more {
 			return err
 		}

@@ -234,9 +234,6 @@ func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([
 	return page, err
 }
 
-// ErrForgotten is returned for a version that is no longer kept.
-var ErrForgotten = errors.New("the version is no longer kept")
-
 // Load reads the parts that the change lacks. It returns ErrForgotten if they are gone meanwhile, and database errors.
 func (c *Change) Load(ctx context.Context) error {
 	if c.block == 0 {
@@ -266,7 +263,7 @@ func (c *Change) Load(ctx context.Context) error {
 
 // loadPrevious reads the value of the last version of the block that ends at a revision, if there is one.
 func (c *Change) loadPrevious(ctx context.Context, until int64) error {
-	return Blocks(ctx, c.from, "api_group = ? AND resource = ? AND key = ? AND until = ?", "first_id DESC LIMIT 1", []any{c.Group, c.Resource, c.Key, until}, func(b *dialect.Block) error {
+	return Blocks(ctx, c.from, "past.api_group = ? AND past.resource = ? AND past.key = ? AND until = ?", "first_id DESC LIMIT 1", []any{c.Group, c.Resource, c.Key, until}, func(b *dialect.Block) error {
 		previous, err := At(b, until)
 		if err == nil && previous != nil {
 			c.Previous = previous.Value

@@ -56,22 +56,30 @@ func TestSmallChanges(t *testing.T) {
 	pack := Pack(nil)
 	size, blocks := int64(0), map[int64]*dialect.Block{}
 	var last []*dialect.Block
-	for n := range changes {
-		row := &dialect.Replaced{LogRow: dialect.LogRow{ID: int64(1000 + 37*n), ReplacedBy: int64(1000 + 37*(n+1)), Write: dialect.Write{
+	version := func(n int) *dialect.LogRow {
+		return &dialect.LogRow{ID: int64(1000 + 37*n), ReplacedBy: int64(1000 + 37*(n+1)), Write: dialect.Write{
 			Operation: dialect.Update, Group: "apps", Resource: "deployments", Key: "shop/web", Namespace: "shop", Name: "web", UID: "9a83f1f0-9f0c-4b51-a4a8-1f3f5c1b9d52",
 			WrittenAt: int64(1_800_000_000_000 + 61_237*n), User: "system:serviceaccount:kube-system:horizontal-pod-autoscaler", FieldManager: "kube-controller-manager",
 			Labels: `{"app":"web"}`, Fields: `{}`,
 			Value: fmt.Appendf(nil, `{"metadata":{"generation":%d,"managedFields":[{"time":"2027-01-15T0%d:%02d:%02dZ"}]},"spec":{"replicas":%d,"env":[%s]}}`, n, n/600%10, n/60%60, n%60, n*7%50, filler.String()),
-		}}}
+		}}
+	}
+	for n := range changes {
+		row := &dialect.Replaced{LogRow: *version(n), Next: version(n + 1)}
 		packed, err := pack([]*dialect.Replaced{row}, last)
-		if err != nil || len(packed) != 1 {
+		if err != nil || len(packed) == 0 {
 			t.Fatalf("%d blocks, %v", len(packed), err)
 		}
-		last = packed
-		blocks[packed[0].First] = packed[0]
+		last = packed[len(packed)-1:]
+		for _, b := range packed {
+			blocks[b.First] = b
+		}
 	}
 	seen := 0
 	for _, b := range blocks {
+		if b == last[0] {
+			b.Next = version(changes)
+		}
 		versions, err := Versions(b)
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +130,9 @@ func TestThin(t *testing.T) {
 			r.Group = "coordination.k8s.io"
 		}
 		before := dialect.LogRow{Write: dialect.Write{Labels: "{}", Fields: "{}", Value: []byte(test.old), User: "other"}}
-		if got := rules.thin(r, writer{}, appendText(nil, &before), nil); got != test.thin {
+		was := &block{count: 1, writers: []writer{{}}}
+		was.replaceNewest(appendDelta(nil, nil, appendText(nil, &before)))
+		if _, got := rules.thin(r, was, nil); got != test.thin {
 			t.Errorf("%s: thinned %t", test.what, got)
 		}
 	}
@@ -133,17 +143,77 @@ func TestThin(t *testing.T) {
 	}
 }
 
+// things are versions of an object, each with the one that replaced it.
+func things(values ...string) (rows []*dialect.Replaced) {
+	for n, value := range values {
+		row := &dialect.Replaced{LogRow: dialect.LogRow{ID: int64(n + 1), ReplacedBy: int64(n + 2), Write: dialect.Write{
+			Operation: dialect.Update, Resource: "things", Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte(value)}}}
+		if n > 0 {
+			rows[n-1].Next = &row.LogRow
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// TestPackInParts packs versions that are edited at random, a few at a time, and reads all of them.
+func TestPackInParts(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	var values []string
+	text := []byte(nil)
+	for range 3000 {
+		text = edit(random, text)
+		values = append(values, string(text))
+	}
+	all := things(values...)
+	blocks := map[int64]*dialect.Block{}
+	var last []*dialect.Block
+	for rest := all[:len(all)-1]; len(rest) > 0; {
+		n := min(len(rest), 1+random.IntN(1+random.IntN(300)))
+		packed, err := Pack(nil)(rest[:n], last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range packed {
+			blocks[b.First], last = b, []*dialect.Block{b}
+		}
+		rest = rest[n:]
+	}
+	last[0].Next = &all[len(all)-1].LogRow
+	read := 0
+	for _, b := range blocks {
+		versions, err := Versions(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range versions {
+			if read++; string(v.Value) != values[v.ID-1] {
+				t.Fatalf("version %d is %q, not %q", v.ID, v.Value, values[v.ID-1])
+			}
+		}
+		if at, err := At(b, versions[0].ID); err != nil || string(at.Value) != values[b.First-1] {
+			t.Fatalf("version %d is %+v, %v", b.First, at, err)
+		}
+	}
+	if read != len(all)-1 || len(blocks) < 3 {
+		t.Errorf("%d of %d versions in %d blocks", read, len(all)-1, len(blocks))
+	}
+}
+
 // TestDamagedBlocks damages a block in many ways. None is more than an error, and none stops what comes after it.
 func TestDamagedBlocks(t *testing.T) {
-	row := func(id int64, value string) *dialect.Replaced {
-		return &dialect.Replaced{LogRow: dialect.LogRow{ID: id, ReplacedBy: id + 1, Write: dialect.Write{
-			Operation: dialect.Update, Resource: "things", Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte(value)}}}
+	random := rand.New(rand.NewPCG(3, 4))
+	values := []string{`{"a":1}`, `{"a":2}`}
+	for range 9 {
+		values = append(values, string(edit(random, []byte(strings.Repeat("text", 300)))))
 	}
-	sound, err := Pack(nil)([]*dialect.Replaced{row(1, `{"a":1}`), row(2, `{"a":2}`)}, nil)
+	values = append(values, `{"a":3}`, `{"a":4}`)
+	rows := things(values...)
+	replaced, newest, live := rows[:len(rows)-2], rows[len(rows)-2], &rows[len(rows)-1].LogRow
+	sound, err := Pack(nil)(replaced, nil)
 	if err != nil || len(sound) != 1 {
 		t.Fatalf("%d blocks, %v", len(sound), err)
 	}
-	random := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		b := *sound[0]
 		switch random.IntN(4) {
@@ -157,13 +227,16 @@ func TestDamagedBlocks(t *testing.T) {
 		case 3:
 			b.Writers = []string{"", "[]", "{}", `[["update"]]`, `[1]`}[random.IntN(5)]
 		}
-		_, _ = Versions(&b)
-		_, _ = At(&b, 2)
-		next, err := Pack(nil)([]*dialect.Replaced{row(3, `{"a":3}`)}, []*dialect.Block{&b})
-		if err != nil || len(next) != 1 {
+		next, err := Pack(nil)([]*dialect.Replaced{newest}, []*dialect.Block{&b})
+		if err != nil || len(next) == 0 {
 			t.Fatalf("after a damaged block: %d blocks, %v", len(next), err)
 		}
-		found, err := At(next[0], 3)
+		b.Next = &newest.LogRow
+		_, _ = Versions(&b)
+		_, _ = At(&b, 2)
+		now := next[len(next)-1]
+		now.Next = live
+		found, err := At(now, newest.ID)
 		if err != nil || found == nil || string(found.Value) != `{"a":3}` {
 			t.Fatalf("after a damaged block: %+v, %v", found, err)
 		}
@@ -171,17 +244,17 @@ func TestDamagedBlocks(t *testing.T) {
 }
 
 func BenchmarkPack(b *testing.B) {
-	value := func(n int) []byte {
-		return fmt.Appendf(nil, `{"metadata":{"generation":%d},"spec":{"replicas":%d,"text":%q}}`, n, n, strings.Repeat("some text that is not very random ", 150))
+	version := func(n int) *dialect.LogRow {
+		return &dialect.LogRow{ID: int64(n + 1), ReplacedBy: int64(n + 2), Write: dialect.Write{
+			Operation: dialect.Update, Resource: "things", Key: "a", Name: "a", Labels: "{}", Fields: "{}",
+			Value: fmt.Appendf(nil, `{"metadata":{"generation":%d},"spec":{"replicas":%d,"text":%q}}`, n, n, strings.Repeat("some text that is not very random ", 150))}}
 	}
-	pack := Pack(nil)
 	var last []*dialect.Block
 	for n := 0; b.Loop(); n++ {
-		row := &dialect.Replaced{LogRow: dialect.LogRow{ID: int64(n + 1), ReplacedBy: int64(n + 2), Write: dialect.Write{
-			Operation: dialect.Update, Resource: "things", Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: value(n)}}}
 		var err error
-		if last, err = pack([]*dialect.Replaced{row}, last); err != nil {
+		if last, err = Pack(nil)([]*dialect.Replaced{{LogRow: *version(n), Next: version(n + 1)}}, last); err != nil {
 			b.Fatal(err)
 		}
+		last = last[len(last)-1:]
 	}
 }

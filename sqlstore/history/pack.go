@@ -32,7 +32,7 @@ func Purged(first *dialect.LogRow, until int64, by *dialect.Write) (*dialect.Blo
 	p.add(&dialect.Replaced{LogRow: dialect.LogRow{ID: first.ID, ReplacedBy: until, Write: dialect.Write{
 		Operation: dialect.Purge, Group: first.Group, Resource: first.Resource, Key: first.Key, Namespace: first.Namespace, Name: first.Name, UID: first.UID,
 		WrittenAt: by.WrittenAt, User: by.User, FieldManager: by.FieldManager, Address: by.Address, AuditID: by.AuditID, Labels: "{}", Fields: "{}",
-	}}, ReplacedAt: by.WrittenAt})
+	}}})
 	blocks, err := p.close()
 	if err != nil {
 		return nil, err
@@ -42,14 +42,14 @@ func Purged(first *dialect.LogRow, until int64, by *dialect.Write) (*dialect.Blo
 
 // packer packs the rows of one batch.
 type packer struct {
-	rules   Rules
-	open    map[object]*block
-	purged  map[object]int64 // up to which revision
-	changed []*block
-	text    []byte
+	rules      Rules
+	open       map[object]*block
+	purged     map[object]int64 // up to which revision
+	changed    []*block
+	text, next []byte // of the version to add, and of the one that replaced it
 }
 
-// reopen prepares a block for further versions. A damaged one stays as it is, and the next version begins another one.
+// reopen prepares an open block for further versions. A damaged one stays as it is, and the next version begins another one.
 func (p *packer) reopen(stored *dialect.Block) {
 	b := &block{Block: *stored, lastID: stored.First, lastAt: stored.FirstAt}
 	versions, ok := parseVersions(stored.Versions)
@@ -62,24 +62,13 @@ func (p *packer) reopen(stored *dialect.Block) {
 	if b.writer < 0 || b.writer >= len(b.writers) {
 		return
 	}
-	switch b.writers[b.writer].operation {
-	case dialect.Purge:
-		p.purged[object{b.Group, b.Resource, b.Key}] = b.Until
-		return
-	case dialect.Delete:
-		return
+	of := object{b.Group, b.Resource, b.Key}
+	if b.writers[b.writer].operation == dialect.Purge {
+		p.purged[of] = b.Until
+	} else if b.data, ok = parseData(stored.Data); ok && b.open {
+		b.count, b.versions = len(versions), []byte(stored.Versions[1:len(stored.Versions)-1])
+		p.open[of] = b
 	}
-	data, err := decompress(stored.Data)
-	if err != nil {
-		return
-	}
-	delta, older, _ := cutBytes(data)
-	if b.last, err = applyDelta(nil, nil, delta); err != nil || len(b.last) == 0 {
-		return
-	}
-	b.older, b.count = older, len(versions)
-	b.versions = []byte(stored.Versions[1 : len(stored.Versions)-1])
-	p.open[object{b.Group, b.Resource, b.Key}] = b
 }
 
 // add adds a version to the open block of its object, or begins another one.
@@ -89,36 +78,54 @@ func (p *packer) add(r *dialect.Replaced) {
 		return
 	}
 	p.text = appendText(p.text[:0], &r.LogRow)
-	b := p.open[of]
-	if b == nil || !b.continues(r) || b.full() {
+	b := p.continued(p.open[of], r)
+	if b == nil {
 		b = &block{Block: dialect.Block{
 			First: r.ID, FirstAt: r.WrittenAt, Group: r.Group, Resource: r.Resource, Key: r.Key, Namespace: r.Namespace, Name: r.Name,
 		}, lastID: r.ID, lastAt: r.WrittenAt}
-		b.append(r, p.text)
 		p.open[of] = b
-	} else if r.Operation == dialect.Delete || !p.rules.thin(r, b.writers[b.writer], b.last, p.text) {
-		b.append(r, p.text)
 	}
-	b.Until, b.UntilAt = r.ReplacedBy, r.ReplacedAt
+	p.next = p.next[:0]
+	if b.open = r.Next != nil && r.Operation != dialect.Delete; b.open {
+		p.next = appendText(p.next, r.Next)
+	} else {
+		delete(p.open, of)
+	}
+	if before, thin := p.rules.thin(r, b, p.text); thin {
+		b.replaceNewest(appendDelta(nil, p.next, before))
+	} else {
+		b.append(r, appendDelta(nil, p.next, p.text))
+	}
+	b.Until, b.UntilAt = r.ReplacedBy, r.ReplacedAt()
+	p.change(b)
+}
+
+// change notes that a block has to be stored.
+func (p *packer) change(b *block) {
 	if !b.dirty {
 		b.dirty = true
 		p.changed = append(p.changed, b)
 	}
-	if r.Operation == dialect.Delete {
-		delete(p.open, of)
+}
+
+// continued returns an object's open block if r is its next version, nil if there is none that does not end with it.
+func (p *packer) continued(b *block, r *dialect.Replaced) *block {
+	if b == nil || r.ID != b.Until || r.Operation == dialect.Create {
+		return nil
 	}
+	if len(b.recent)+b.size < max(maxBlock, len(p.text)) && b.count < maxVersions {
+		return b
+	}
+	// r is about to leave the log, so the last version can no longer be a difference from it.
+	if last, err := b.newest(p.text); err == nil {
+		b.replaceNewest(appendDelta(nil, nil, last))
+		b.open = false
+		p.change(b)
+	}
+	return nil
 }
 
-// continues reports whether r came after the last version of the block.
-func (b *block) continues(r *dialect.Replaced) bool {
-	return r.ID == b.Until && r.Operation != dialect.Create
-}
-
-func (b *block) full() bool {
-	return len(b.older) >= max(maxBlock, len(b.last)) || b.count >= maxVersions
-}
-
-func (b *block) append(r *dialect.Replaced, text []byte) {
+func (b *block) append(r *dialect.Replaced, delta []byte) {
 	w := writer{r.Operation, r.User, r.FieldManager, r.UID}
 	n := 0
 	for n < len(b.writers) && b.writers[n] != w {
@@ -129,10 +136,8 @@ func (b *block) append(r *dialect.Replaced, text []byte) {
 	}
 	b.versions = appendVersion(b.versions, [3]int64{r.ID - b.lastID, r.WrittenAt - b.lastAt, int64(n)})
 	b.writer = n
-	if b.count++; b.count > 1 {
-		b.older = append(appendSized(nil, appendDelta(nil, text, b.last)), b.older...)
-	}
-	b.last = append(b.last[:0], text...)
+	b.count++
+	b.recent = append(appendSized(nil, delta), b.recent...)
 	b.lastID, b.lastAt = r.ID, r.WrittenAt
 }
 
@@ -146,11 +151,11 @@ func (p *packer) close() ([]*dialect.Block, error) {
 	closed := make([]*dialect.Block, len(p.changed))
 	for i, b := range p.changed {
 		writers, err := json.Marshal(b.writers)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			b.Data, err = b.encode()
 		}
-		if b.Data, err = compress(append(appendSized(nil, appendDelta(nil, nil, b.last)), b.older...)); err != nil {
-			return nil, fmt.Errorf("compressing history: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("packing history: %w", err)
 		}
 		b.Writers, b.Versions = string(writers), "["+string(b.versions)+"]"
 		closed[i] = &b.Block

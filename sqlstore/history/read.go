@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,30 +37,31 @@ func Versions(b *dialect.Block) ([]*dialect.LogRow, error) {
 	return found, err
 }
 
-// fill reads what is in the data of a block into some of all its rows, of which the first is number from.
+// fill reads what is in the data of a block into some of all its rows, of which the first is number from. It returns ErrForgotten if the log
+// lacks what they are differences from.
 func fill(b *dialect.Block, some []*dialect.LogRow, from, all int) error {
-	data, err := decompress(b.Data)
-	if err == nil {
-		err = texts(data, all, func(i int, text []byte) (bool, error) {
-			if i >= from+len(some) {
-				return true, nil
-			}
-			return i > from, setText(some[i-from], text)
-		})
-	}
-	if err != nil {
+	err := texts(b, all, func(i int, text []byte) (bool, error) {
+		if i >= from+len(some) {
+			return true, nil
+		}
+		return i > from, setText(some[i-from], text)
+	})
+	if err != nil && !errors.Is(err, ErrForgotten) {
 		return fmt.Errorf("the block of %s %s from revision %d: %w: %w", b.Resource, b.Key, b.First, dialect.ErrCorrupt, err)
 	}
-	return nil
+	return err
 }
 
-// Blocks calls yield with the blocks that a condition with arguments selects, in an order. Parameters in the condition are written as ?.
+// ErrForgotten is returned for a version that is no longer kept.
+var ErrForgotten = errors.New("the version is no longer kept")
+
+// Blocks calls yield with the blocks that a condition with arguments selects, in an order. Parameters in the condition are written as ?, and
+// columns that the log has too with the name of the table.
 func Blocks(ctx context.Context, r dialect.Reader, condition, order string, args []any, yield func(*dialect.Block) error) error {
 	for n := range args {
 		condition = strings.Replace(condition, "?", r.Placeholder(n+1), 1)
 	}
-	statement := "SELECT " + dialect.BlockColumns + " FROM past WHERE " + condition + " ORDER BY " + order
-	return r.Query(ctx, statement, args, func(row dialect.Row) error {
+	return r.Query(ctx, dialect.SelectBlocks+"WHERE "+condition+" ORDER BY "+order, args, func(row dialect.Row) error {
 		b := &dialect.Block{}
 		if err := b.Scan(row); err != nil {
 			return err

@@ -36,22 +36,23 @@ func ParseRules(texts []string) (Rules, error) {
 // managedTime is what follows the time of an entry of managedFields, which changes with each write of its manager.
 var managedTime = []byte(`,"fieldsType":`)
 
-// thin reports whether r differs from the version before, by their texts, only in what the rules for its resource name, and in the times of
-// managedFields. An encrypted value always differs.
-func (rules Rules) thin(r *dialect.Replaced, before writer, old, now []byte) bool {
+// thin reports whether a version, whose text is now, differs from the one before, which is the newest of a block, only in what the rules for
+// its resource name, and in the times of managedFields. Then it also returns the text before. An encrypted value always differs.
+func (rules Rules) thin(r *dialect.Replaced, b *block, now []byte) (before []byte, thin bool) {
 	name := r.Resource
 	if r.Group != "" {
 		name += "." + r.Group
 	}
 	fields := rules[name]
-	if r.Operation != dialect.Update || fields == nil || before.uid != r.UID {
-		return false
+	if r.Operation != dialect.Update || fields == nil || b.count == 0 || b.writers[b.writer].uid != r.UID {
+		return nil, false
 	}
 	var was dialect.LogRow
-	if setText(&was, old) != nil || was.Labels != r.Labels || was.Fields != r.Fields {
-		return false
+	before, err := b.newest(now)
+	if err != nil || setText(&was, before) != nil || was.Labels != r.Labels || was.Fields != r.Fields {
+		return nil, false
 	}
-	return sameBut(fields, was.Value, r.Value)
+	return before, sameBut(fields, was.Value, r.Value)
 }
 
 // sameBut reports whether two JSON texts differ only in numbers and times of some fields.

@@ -49,6 +49,7 @@ var ErrUnread = errors.New("there is no key to read it")
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
 	c := checker{Checked: Checked{Stored: map[Stored]int64{}}, reader: r, decrypt: decrypt, found: found}
 	at, err := Read(ctx, r)
+	c.from = at.From
 	switch {
 	case err != nil:
 		return c.Checked, err
@@ -88,6 +89,7 @@ type checker struct {
 	reader   dialect.Reader
 	decrypt  func(sqlstore.Resource, string, []byte) ([]byte, error)
 	found    func(Finding)
+	from     int64 // the first revision that is kept
 	counter  int64
 	newest   int64 // the highest id
 	previous *dialect.LogRow
@@ -133,6 +135,9 @@ func (c *checker) block(b *dialect.Block) {
 		return
 	}
 	versions, err := history.Versions(b)
+	if errors.Is(err, history.ErrForgotten) && b.Until <= c.from {
+		return
+	}
 	name := &dialect.LogRow{Write: dialect.Write{Group: b.Group, Resource: b.Resource, Namespace: b.Namespace, Name: b.Name}}
 	switch {
 	case err != nil:
