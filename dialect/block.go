@@ -49,8 +49,13 @@ func (b *Block) Values() []any {
 // SelectBlocks begins a statement whose rows Block.Scan reads. The columns of past that log has too are to be written with the table's name.
 var SelectBlocks = "SELECT " + NextColumns + ", " + qualified("past", BlockColumns) + " FROM past LEFT JOIN log AS next ON next.id = past.until "
 
+// openBytes is the length of the block that the row with the given id continues.
+func openBytes(id string) string {
+	return "coalesce((SELECT max(bytes) FROM past WHERE until = " + id + "), 0)"
+}
+
 // SelectReplaced begins a statement whose rows Replaced.Scan reads. It reads the log under the name leaving.
-var SelectReplaced = "SELECT " + NextColumns + ", " + qualified("leaving", Columns) + " FROM log AS leaving LEFT JOIN log AS next ON next.id = leaving.replaced_by "
+var SelectReplaced = "SELECT " + openBytes("leaving.id") + ", " + NextColumns + ", " + qualified("leaving", Columns) + " FROM log AS leaving LEFT JOIN log AS next ON next.id = leaving.replaced_by "
 
 func qualified(table, columns string) string {
 	return table + "." + strings.ReplaceAll(columns, ", ", ", "+table+".")
@@ -100,6 +105,7 @@ func (n *Next) Row() *LogRow {
 type Replaced struct {
 	LogRow
 	Next *LogRow // the row that replaced it, as in Block
+	open int     // the length of the block that it continues, 0 if it begins one
 }
 
 // ReplacedAt returns when the row was replaced, in Unix milliseconds.
@@ -113,18 +119,23 @@ func (r *Replaced) ReplacedAt() int64 {
 // Scan reads a row of SelectReplaced.
 func (r *Replaced) Scan(row Row) error {
 	var next Next
-	err := r.LogRow.Scan(row, next.Columns()...)
+	err := r.LogRow.Scan(row, append([]any{&r.open}, next.Columns()...)...)
 	r.Next = next.Row()
 	return err
 }
 
-// Bytes is how much the values of the row and of its Next take.
+// Bytes is how much memory it takes to pack the row.
 func (r *Replaced) Bytes() int {
-	n := len(r.Value)
+	n := r.open + len(r.Value)
 	if r.Next != nil {
 		n += len(r.Next.Value)
 	}
 	return n
+}
+
+// PackedBytes is the SQL expression of Replaced.Bytes, of rows of the log under two names.
+func PackedBytes(leaving, next string) string {
+	return openBytes(leaving+".id") + " + coalesce(octet_length(" + leaving + ".value), 0) + coalesce(octet_length(" + next + ".value), 0)"
 }
 
 // Objects returns the group, resource and key of each object that rows are of, once.

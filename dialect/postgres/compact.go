@@ -62,12 +62,12 @@ func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, last
 // The rows stay locked, so that all of them are removed: Shrink may be moving some, which are left for a later batch.
 var leavingRows = dialect.SelectReplaced + `
 JOIN (SELECT id, sum(size) OVER (ORDER BY replaced_by, id ROWS UNBOUNDED PRECEDING) - size AS before
-      FROM (SELECT oldest.id, oldest.replaced_by, coalesce(octet_length(oldest.value), 0) + coalesce(octet_length(n.value), 0) AS size
+      FROM (SELECT oldest.id, oldest.replaced_by, ` + dialect.PackedBytes("oldest", "n") + ` AS size
             FROM (SELECT * FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1 ORDER BY replaced_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest
             LEFT JOIN log n ON n.id = oldest.replaced_by WHERE oldest.replaced_by <= $2) AS sizes) AS batch ON batch.id = leaving.id
 WHERE before < $4 ORDER BY leaving.replaced_by, leaving.id`
 
-// batchBytes limits the values of a batch that is moved, which are in memory with those that replaced them.
+// batchBytes limits what is in memory of a batch that is moved: see dialect.Replaced.Bytes.
 const batchBytes = 1 << 20
 
 var (

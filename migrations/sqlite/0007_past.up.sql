@@ -64,7 +64,8 @@ DROP TABLE counter;
 ALTER TABLE packing RENAME TO counter;
 
 -- Versions that are no longer in log, in blocks: consecutive versions of an
--- object, each but the first as its difference from the one before. A block was
+-- object, each as its difference from the one after it, also if that is in log;
+-- the last one as it is if that has left log in another way. A block was
 -- current from first_id until the revision until. writers is a JSON array of
 -- [operation, user, field manager, uid]. versions has for each version how much
 -- its revision and its time are after those of the one before (first_id and
