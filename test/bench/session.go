@@ -24,6 +24,7 @@ type session struct {
 	revision  int           // of the bodies that `bench size` has written
 	cluster   *cluster      // nil if there is no control plane
 	scale     scaleRun
+	past      pastRun
 	bare      result   // what the server of definitions takes without them
 	missed    []string // targets
 }

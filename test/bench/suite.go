@@ -17,6 +17,7 @@ var suites = []suite{
 	{name: "crowd", phases: crowdPhases, rows: crowdRows},
 	{name: "watches", phases: watchesPhases, rows: watchesRows},
 	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
+	{name: "history", phases: historyPhases, rows: historyRows},
 	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
 	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},
 	{name: "definitions", phases: definitionPhases, rows: definitionRows, sizes: &definitionSizes},
