@@ -261,15 +261,19 @@ func (c *Change) Load(ctx context.Context) error {
 	return nil
 }
 
-// loadPrevious reads the value of the last version of the block that ends at a revision, if there is one.
-func (c *Change) loadPrevious(ctx context.Context, until int64) error {
-	return Blocks(ctx, c.from, "past.api_group = ? AND past.resource = ? AND past.key = ? AND until = ?", "first_id DESC LIMIT 1", []any{c.Group, c.Resource, c.Key, until}, func(b *dialect.Block) error {
-		previous, err := At(b, until)
+// loadPrevious reads the value of the object before a revision, from its block, if there is one that is still kept.
+func (c *Change) loadPrevious(ctx context.Context, revision int64) error {
+	err := Blocks(ctx, c.from, "past.api_group = ? AND past.resource = ? AND past.key = ? AND until >= ?", "until LIMIT 1", []any{c.Group, c.Resource, c.Key, revision}, func(b *dialect.Block) error {
+		previous, err := At(b, revision-1)
 		if err == nil && previous != nil {
 			c.Previous = previous.Value
 		}
 		return err
 	})
+	if errors.Is(err, ErrForgotten) {
+		return nil
+	}
+	return err
 }
 
 // cache has the versions of the last blocks, up to cacheBytes of values or one block.

@@ -1,7 +1,9 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -62,8 +64,8 @@ func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(
 			return yield(l)
 		})
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, history.ErrForgotten) {
 		return err
 	}
-	return readable(ctx, r, revision) // versions may have been removed meanwhile, which is declared first
+	return cmp.Or(readable(ctx, r, revision), err) // versions may have been removed meanwhile, which is declared first
 }
