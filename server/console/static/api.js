@@ -1,6 +1,6 @@
 // The API, as the user who signed in. The token stays in this tab.
 
-const key = 'sqube-token';
+const key = 'sqube-token', place = 'sqube-place';
 
 /** Failure is an error that the API returned, or that kept it from answering. */
 export class Failure extends Error {
@@ -20,6 +20,28 @@ export function whenUnauthorized(f) { onUnauthorized = f; }
 
 export const signIn = (token) => sessionStorage.setItem(key, token);
 export const signOut = () => sessionStorage.removeItem(key);
+/** toIssuer goes to the identity provider. What the URL shows is kept for when it returns. */
+export function toIssuer() {
+  sessionStorage.setItem(place, location.hash);
+  location.assign('oidc/login');
+}
+
+/** savedPlace returns what was kept, once. */
+export function savedPlace() {
+  const hash = sessionStorage.getItem(place) ?? '';
+  sessionStorage.removeItem(place);
+  return hash.startsWith('#') ? hash : '';
+}
+
+/** issuer returns the host at which users sign in, or '' if tokens are the only way. */
+export async function issuer() {
+  try {
+    return (await (await fetch('oidc/issuer')).json()).host;
+  } catch {
+    return '';
+  }
+}
+
 export const hasToken = () => sessionStorage.getItem(key) !== null;
 
 async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false } = {}) {
