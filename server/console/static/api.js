@@ -44,14 +44,14 @@ export async function issuer() {
 
 export const hasToken = () => sessionStorage.getItem(key) !== null;
 
-async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false } = {}) {
+async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false, cache = 'no-store' } = {}) {
   const headers = { Accept: accept };
   const token = sessionStorage.getItem(key);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers['Content-Type'] = 'application/json';
   let response;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body), cache: 'no-store' });
+    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body), cache });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Failure(0, 'Unreachable', 'The connection failed. The server may be down or restarting.');
@@ -110,10 +110,10 @@ export async function whoami() {
   }
 }
 
-/** kinds returns all resources that can be listed, each in its preferred version. */
+/** kinds returns all resources that can be listed, each in its preferred version. The browser asks only whether they have changed. */
 export async function kinds() {
   const accept = 'application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList';
-  const lists = await Promise.all(['/api', '/apis'].map((path) => request(path, { accept })));
+  const lists = await Promise.all(['/api', '/apis'].map((path) => request(path, { accept, cache: 'no-cache' })));
   const found = new Map();
   for (const group of lists.flatMap((list) => list.items)) {
     for (const version of group.versions) {

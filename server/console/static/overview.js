@@ -83,13 +83,12 @@ export class Overview {
     const { at } = current(), namespace = this.app.route.ns || this.app.limited;
     const terms = { order: 'newest', beforeRevision: at ? Number(at) + 1 : undefined };
     try {
-      const [recent, [oldest], metrics, counts] = await Promise.all([
-        list(terms, { namespace, more: quiet, limit: sample, signal }), list({ order: 'oldest' }, { namespace, limit: 1, metadata: true, signal }).then((l) => l.items),
-        text('/metrics', { signal }).catch(() => ''), this.#counts(signal),
+      const [recent, metrics, counts] = await Promise.all([
+        list(terms, { namespace, more: quiet, limit: sample, signal }), text('/metrics', { signal }).catch(() => ''), this.#counts(signal),
       ]);
       if (signal.aborted) return;
       const changes = recent.items;
-      this.#showNumbers(changes, oldest, metrics, Boolean(recent.metadata.continue));
+      this.#showNumbers(changes, recent.kept, metrics, Boolean(recent.metadata.continue));
       const since = changes.length > 0 ? ago(this.app.time.now - timeOf(changes.at(-1))) : '';
       this.#showLately(changes);
       this.#showWriters(changes, since);
@@ -116,15 +115,15 @@ export class Overview {
     })).then((all) => all.filter(Boolean));
   }
 
-  #showNumbers(changes, oldest, metrics, more) {
+  #showNumbers(changes, kept, metrics, more) {
     const now = this.app.time.now, metric = (name) => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(metrics)?.[1] ?? NaN);
     const hour = changes.filter((c) => now - timeOf(c) < 3600e3);
     const tile = (name, v, hint) => h('div', { class: 'tile' }, h('h3', {}, name), h('div', { class: 'big' }, v), h('p', { class: 'muted small' }, hint));
     const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds');
     fill(this.numbers,
-      oldest && tile('History goes back', ago(Date.now() - timeOf(oldest)), `to ${clock(timeOf(oldest))}`),
+      kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}, revision ${count(kept.revision)}`),
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
-      Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
+      Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects, ${(metric('sqube_store_history_bytes') / 1e6).toFixed(1)} MB packed history`),
       Number.isFinite(lag) && tile('Watches lag by', lag < 0.0005 ? '0 ms' : `${Math.round(lag * 1000)} ms`, `revision ${count(metric('sqube_store_revision'))}`));
   }
 

@@ -20,9 +20,10 @@ export class TimeBar {
   #dragging = false;
   #frame = 0;
 
-  /** moved is called when the time of the moment is known. */
-  constructor(moved) {
+  /** moved is called when the time of the moment is known, happened with each change. */
+  constructor(moved, happened) {
     this.moved = moved;
+    this.happened = happened;
     this.path = h('path', { class: 'bars' });
     this.ticks = h('g', { class: 'ticks' });
     this.svg = h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, this.path, this.ticks);
@@ -55,7 +56,7 @@ export class TimeBar {
     this.moments?.stop();
     this.moments = await new Moments(namespace).load();
     this.draw();
-    this.moments.live(() => this.draw());
+    this.moments.live((c) => { this.draw(); this.happened(c); });
     this.moments.sample(() => this.draw()).catch(() => {}); // without, older parts of the slider are coarse
     await this.sync();
   }

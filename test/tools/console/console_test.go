@@ -14,6 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	clientset "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -83,6 +85,26 @@ func TestLiveList(t *testing.T) {
 	p.sees("No Services")
 	p.open("#/list?r=v1/nonsense")
 	p.sees("There is no such kind")
+}
+
+// TestNewKinds defines a kind and makes a namespace while the page is open.
+func TestNewKinds(t *testing.T) {
+	p := signedIn(t, admin)
+	p.open("#/list?r=example.com/v1/gadgets&ns=")
+	p.sees("There is no such kind")
+	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "example.com", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+	}}
+	definitions := clientset.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
+	_, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{})
+	must(t, err)
+	p.sees("Gadgets", "No Gadgets")
+	newNamespace(t, "fresh")
+	p.until("[...document.querySelectorAll('select.namespace option')].some((o) => o.value === 'fresh')")
+	must(t, definitions.Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
+	p.until("![...document.querySelectorAll('.kinds a')].some((a) => a.textContent === 'Gadgets')")
 }
 
 func TestTime(t *testing.T) {
