@@ -373,6 +373,6 @@ func TestManyPods(t *testing.T) {
 	p.sees("pod-00000")
 	t.Logf("the page, loaded anew, showed the list after %v", time.Since(start))
 	p.open("#/changes?ns=many")
-	p.sees("500+", "Pod pod-")
+	p.sees("100+", "Pod pod-")
 	shown()
 }
