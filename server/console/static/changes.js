@@ -11,7 +11,7 @@ import { VirtualTable } from './table.js';
 import { undoDialog } from './undo.js';
 
 const firstPage = 100, page = 500, mostUnasked = 4;
-const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field, .spec.replicas']];
+const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field path']];
 
 /** ChangesView is the list of changes; with trash, of deletions. */
 export class ChangesView {

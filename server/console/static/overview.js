@@ -56,17 +56,18 @@ export class Overview {
       const kind = this.#kind(resource, group);
       return kind ? [{ kind, path: pathOf(kind, this.app.route.ns), query: { ...exact(current().at), ...query } }] : [];
     });
-    // What there is at first is shown before more is read.
-    const first = this.#showChanges(signal);
+    // What is shown first is read first.
+    let countThings = await this.#showChanges(signal);
     try {
-      await readTables(lists, signal, async (rows) => {
-        this.#listProblems(rows.flatMap((row) => problem(row, this.app.time.now) ?? []));
-        await first;
+      await readTables(lists, signal, async (rows, whole) => {
+        const found = rows.flatMap((row) => problem(row, this.app.time.now) ?? []);
+        if (whole || found.length > 0) this.#listProblems(found);
+        await countThings?.();
+        countThings = null;
       });
     } catch (error) {
       if (error.name !== 'AbortError') fill(this.problems, h('p', { class: 'warning' }, error.message));
     }
-    await first;
   }
 
   #listProblems(found) {
@@ -81,24 +82,26 @@ export class Overview {
       h('span', { class: 'muted end' }, time ? ago(this.app.time.now - time) : ''));
   }
 
+  // Returns a function that counts what there is.
   async #showChanges(signal) {
     const { at } = current(), namespace = this.app.route.ns || this.app.limited;
     const terms = { order: 'newest', beforeRevision: at ? Number(at) + 1 : undefined };
     try {
       const [recent, metrics] = await Promise.all([list(terms, { namespace, more: quiet, limit: sample, signal }), text('/metrics', { signal }).catch(() => '')]);
-      if (signal.aborted) return;
+      if (signal.aborted) return null;
       const changes = recent.items;
       this.#showNumbers(changes, recent.kept, metrics, Boolean(recent.metadata.continue));
       const since = changes.length > 0 ? ago(this.app.time.now - timeOf(changes.at(-1))) : '';
       this.#showLately(changes);
       this.#showWriters(changes, since);
-      this.#showGrowth(await this.#counts(signal), changes, since);
+      return async () => this.#showGrowth(await this.#counts(signal), changes, since);
     } catch (error) {
-      if (error.name === 'AbortError') return;
+      if (error.name === 'AbortError') return null;
       const message = error.code === 403 ? empty('Choose a namespace', 'You may not see the changes of the whole cluster.') : h('p', { class: 'warning' }, error.message);
       fill(this.lately, message);
       fill(this.writers);
       fill(this.growth);
+      return null;
     }
   }
 
@@ -119,11 +122,11 @@ export class Overview {
     const now = this.app.time.now, metric = (name) => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(metrics)?.[1] ?? NaN);
     const hour = changes.filter((c) => now - timeOf(c) < 3600e3);
     const tile = (name, v, hint) => h('div', { class: 'tile' }, h('h3', {}, name), h('div', { class: 'big' }, v), h('p', { class: 'muted small' }, hint));
-    const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds');
+    const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds'), packed = metric('sqube_store_history_bytes');
     fill(this.numbers,
-      kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}, revision ${count(kept.revision)}`),
+      kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}${Number.isFinite(packed) ? `, ${(packed / 1e6).toFixed(1)} MB packed` : ''}`),
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
-      Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects, ${(metric('sqube_store_history_bytes') / 1e6).toFixed(1)} MB packed history`),
+      Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
       Number.isFinite(lag) && tile('Watches lag by', lag < 0.0005 ? '0 ms' : `${Math.round(lag * 1000)} ms`, `revision ${count(metric('sqube_store_revision'))}`));
   }
 

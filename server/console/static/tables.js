@@ -15,7 +15,7 @@ export async function* table(path, query, signal) {
   yield { ...first, metadata: { resourceVersion: first.metadata.resourceVersion }, rows: first.rows.concat(rest.rows ?? []) };
 }
 
-/** readTables reads lists, {kind, path, query}, and calls show with the rows that are known: the first ones of all lists, then all. Rows have
+/** readTables reads lists, {kind, path, query}, and calls show with the rows that are known, the first ones of all lists, then all, and whether these are all. Rows have
  * their cells by the names of the columns. What the user may not see is left out. */
 export async function readTables(lists, signal, show) {
   const known = new Map();
@@ -27,7 +27,7 @@ export async function readTables(lists, signal, show) {
     })));
     found.forEach(({ value }, i) => { if (value) known.set(left[i], rowsOf(left[i].kind, value)); });
     left = left.filter((_, i) => found[i].value?.metadata.continue);
-    await show([...known.values()].flat());
+    await show([...known.values()].flat(), left.length === 0);
   }
 }
 

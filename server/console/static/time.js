@@ -13,6 +13,8 @@ const snap = 0.992; // so near the right end is live
 /** TimeBar is the slider. It shows the changes of a selection as marks. */
 export class TimeBar {
   moments = null;
+  #told; // resolves loaded
+  loaded = new Promise((resolve) => { this.#told = resolve; }); // when moments are there, or can't be read
   time = 0; // of the moment that is shown; 0 for live
   #span = Infinity;
   #marks = [];
@@ -54,7 +56,11 @@ export class TimeBar {
   /** start reads what happened, in a namespace if the user may not see all of it. */
   async start(namespace) {
     this.moments?.stop();
-    this.moments = await new Moments(namespace).load();
+    try {
+      this.moments = await new Moments(namespace).load();
+    } finally {
+      this.#told();
+    }
     this.draw();
     this.moments.live((c) => { this.draw(); this.happened(c); });
     this.moments.sample(() => this.draw()).catch(() => {}); // without, older parts of the slider are coarse

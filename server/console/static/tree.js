@@ -111,7 +111,7 @@ const weights = { bad: 2, busy: 1 };
 
 // Notes how bad it is with an object and what it owns.
 function weigh(node) {
-  node.weight = Math.max(weights[healthOf(node)] ?? 0, node.warning ? 1 : 0, ...node.children.map(weigh));
+  node.weight = Math.max(weights[healthOf(node)] ?? 0, node.warning ? 1.5 : 0, ...node.children.map(weigh));
   return node.weight;
 }
 
