@@ -113,17 +113,23 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 	return handler
 }
 
-// withConsole serves the files of the console, which say nothing of the cluster, before anybody is authenticated.
+// withConsole serves the files of the console, which say nothing of the cluster, and signing in, before anybody is authenticated.
 func (s *Server) withConsole(next http.Handler) http.Handler {
 	if !s.options.Console {
 		return next
 	}
+	signIn := &console.SignIn{SignInOptions: s.options.ConsoleSignIn, Issuers: func() ([]console.Issuer, error) {
+		return s.options.Access.Issuers(s.outbound.egress)
+	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if console.Serves(r.URL.Path) {
+		switch path := r.URL.Path; {
+		case console.ServesSignIn(path):
+			signIn.ServeHTTP(w, r)
+		case console.Serves(path):
 			console.ServeHTTP(w, r)
-			return
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/bootstrap"
+	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/pki"
@@ -58,6 +59,7 @@ type Options struct {
 	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
 
 	Console             bool // whether the web page is served
+	ConsoleSignIn       console.SignInOptions
 	CORSAllowedOrigins  []string
 	MaxInFlight         int
 	MaxMutatingInFlight int
@@ -177,6 +179,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", o.EndpointReconciler, "lease: the servers keep the endpoints of the Service kubernetes up to date with the servers that are alive. none: they leave these endpoints alone.")
 	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses of this server, such as a load balancer's. They are added to the certificate that the server issues if --tls-cert-file is unset.")
 	fs.BoolVar(&o.Console, "console", o.Console, "Serve the console, a web page, at /console. What it shows, it asks the API for with the token of its user.")
+	o.ConsoleSignIn.AddFlags(fs)
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions for the origins from which browsers may send requests. They should begin with ^ or // and end with $ or :.")
 	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, the header is not sent.")
 	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host name for the URLs in discovery, with a port if it is not --secure-port. If unset, --advertise-address.")
@@ -239,7 +242,7 @@ func (o *Options) minRequestTimeout() time.Duration {
 
 // Complete checks the options and fills in those that follow from others. Errors name the flag and the values it accepts.
 func (o *Options) Complete() error {
-	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutbound()}
+	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutbound(), o.ConsoleSignIn.Validate(o.Access.TrustsIssuers())}
 	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
 		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
 	}

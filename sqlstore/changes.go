@@ -33,6 +33,13 @@ func (s *Store) HistoryFrom(ctx context.Context) (revision int64, err error) {
 	return revision, err
 }
 
+// HistorySince returns the revision from which on all changes are kept, and when that was.
+func (s *Store) HistorySince(ctx context.Context) (w history.Written, err error) {
+	b := s.statement().setApart().add("SELECT " + history.From + ", " + history.Since + " FROM counter")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&w.Revision, &w.At) })
+	return w, err
+}
+
 // RevisionAt returns the newest revision that was written at a moment or before, 0 if history does not go back so far.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
 	reader := settled{s.engine, s}

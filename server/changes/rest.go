@@ -164,7 +164,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
-	at, err := r.begin(ctx, options)
+	at, kept, err := r.begin(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 		s.Between(at.Last, 0)
 	}
 	began := at
-	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Items: []Change{}}
+	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Kept: kept, Items: []Change{}}
 	bytes := 0
 	err = reader.each(ctx, s, func(e *Entry) error {
 		switch full := bytes >= maxListBytes; {
@@ -203,28 +203,29 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	return list, err
 }
 
-// begin returns where a list begins or continues.
-func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) (position, error) {
+// begin returns where a list begins or continues, and how far back changes are kept if it begins.
+func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) (position, *Kept, error) {
 	if options.Continue != "" {
 		if options.ResourceVersion != "" && options.ResourceVersion != "0" {
-			return position{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+			return position{}, nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		return parseToken(options.Continue)
+		at, err := parseToken(options.Continue)
+		return at, nil, err
 	}
 	wanted, err := r.await(ctx, options.ResourceVersion)
 	if err != nil {
-		return position{}, err
+		return position{}, nil, err
 	}
-	kept, err := r.log.Store.HistoryFrom(ctx)
+	since, err := r.log.Store.HistorySince(ctx)
 	if err != nil {
-		return position{}, apistorage.ClientError(err)
+		return position{}, nil, apistorage.ClientError(err)
 	}
 	log, err := r.log.Store.Position(ctx)
-	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Kept: kept}
+	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Kept: since.Revision}
 	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
 		at.Snapshot = log.Revision
 	}
-	return at, apistorage.ClientError(err)
+	return at, &Kept{fmt.Sprint(max(since.Revision, 1)), metav1.NewTime(time.UnixMilli(since.At).UTC())}, apistorage.ClientError(err)
 }
 
 // stillKept returns an error if changes after those of the last page have been removed since the list began.

@@ -62,7 +62,16 @@ type ChangeList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
+	// Kept is how far back changes are kept. Those of one list may be fewer. It is absent in pages after the first.
+	Kept *Kept `json:"kept,omitempty"`
+
 	Items []Change `json:"items"`
+}
+
+// Kept is a moment since which every change is kept.
+type Kept struct {
+	Revision string      `json:"revision"`
+	Since    metav1.Time `json:"since"`
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -87,6 +96,10 @@ func (c *Change) copy() Change {
 func (l *ChangeList) DeepCopyObject() runtime.Object {
 	copied := *l
 	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	if l.Kept != nil {
+		kept := *l.Kept
+		copied.Kept = &kept
+	}
 	copied.Items = make([]Change, len(l.Items))
 	for i := range l.Items {
 		copied.Items[i] = l.Items[i].copy()

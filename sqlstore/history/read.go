@@ -12,6 +12,11 @@ import (
 // From is the SQL expression, of the table counter, of the revision from which on all versions are kept.
 const From = "CASE WHEN packed < compacted THEN compacted ELSE history_from END"
 
+// Since is the SQL expression, of the table counter, of the time of that revision in Unix milliseconds; 0 if nothing was written.
+const Since = `coalesce(CASE WHEN packed >= compacted AND history_from > 0 THEN nullif(history_at, 0) END,
+(SELECT first_at FROM past WHERE packed >= compacted ORDER BY first_id LIMIT 1),
+(SELECT log.written_at FROM log WHERE id >= ` + From + ` ORDER BY id LIMIT 1), written_at)`
+
 // At returns the version of a block that was current at a revision, nil if there was none.
 func At(b *dialect.Block, revision int64) (*dialect.LogRow, error) {
 	found, err := rows(b)

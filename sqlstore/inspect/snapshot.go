@@ -23,10 +23,7 @@ type Kept struct {
 // Read returns what is kept.
 func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
 	var earliest, newest int64
-	const statement = `SELECT revision, compacted, ` + history.From + `, written_at, (SELECT coalesce(sum(bytes), 0) FROM past), coalesce(
-CASE WHEN packed >= compacted AND history_from > 0 THEN nullif(history_at, 0) END,
-(SELECT min(first_at) FROM past WHERE packed >= compacted),
-(SELECT log.written_at FROM log WHERE id >= ` + history.From + ` ORDER BY id LIMIT 1), written_at) FROM counter`
+	const statement = `SELECT revision, compacted, ` + history.From + `, written_at, (SELECT coalesce(sum(bytes), 0) FROM past), ` + history.Since + ` FROM counter`
 	err = r.Query(ctx, statement, nil, func(row dialect.Row) error {
 		return row.Scan(&k.Revision, &k.Compacted, &k.From, &newest, &k.Packed, &earliest)
 	})

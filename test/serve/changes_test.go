@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -54,6 +55,7 @@ func testChanges(t *testing.T, packed bool, flags []string) {
 		t.Run("kubectl", f.kubectlShows)
 		t.Run("selectors", f.selectors)
 		t.Run("pages", f.pages)
+		t.Run("kept", func(t *testing.T) { f.kept(t, engine.Datastore) })
 		t.Run("rights", f.rights)
 		t.Run("watch", f.watch)
 		t.Run("exact", f.exact)
@@ -216,6 +218,25 @@ func (f *history) pages(t *testing.T) {
 	}
 	if _, err := f.changes("", "").List(t.Context(), metav1.ListOptions{Continue: "x"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+// kept compares what lists say of how far back changes are kept with what the command says, for whoever may list changes.
+func (f *history) kept(t *testing.T, database string) {
+	_, line, _ := strings.Cut(succeeds(t, []string{"history", "--kept", "--datastore", database}), "\n")
+	want := strings.Fields(line) // from, to, from revision, to revision, packed
+	for _, user := range []string{"", "jane"} {
+		page, err := f.changes(user, "shop").List(t.Context(), metav1.ListOptions{Limit: 1, FieldSelector: "order=newest"})
+		must(t, err)
+		kept, _, _ := unstructured.NestedStringMap(page.Object, "kept")
+		if kept["since"] != want[0] || kept["revision"] != want[2] {
+			t.Errorf("to %q, changes are kept since %v, want %q", user, kept, want)
+		}
+		page, err = f.changes(user, "shop").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: page.GetContinue()})
+		must(t, err)
+		if again, found := page.Object["kept"]; found {
+			t.Errorf("the second page has %v", again)
+		}
 	}
 }
 

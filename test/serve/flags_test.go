@@ -124,6 +124,8 @@ func TestWrongFlags(t *testing.T) {
 		{"--client-ca-file=" + missing, "--client-ca-file must name a readable file: open " + missing},
 		{"--kubelet-certificate-authority=" + missing, "--kubelet-certificate-authority must name a readable file with certificates in PEM: open " + missing},
 		{"--kubelet-certificate-authority=/dev/null", "--kubelet-certificate-authority must name a readable file with certificates in PEM: "},
+		{"--console-oidc-client-id=console", "--console-oidc-extra-scopes need an issuer: --oidc-issuer-url or --authentication-config"},
+		{"--console-oidc-client-secret-file=" + missing, "need an issuer"},
 		{"--oidc-ca-file=" + missing, "--oidc-ca-file must name a readable file: open " + missing},
 		{"--proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must be given together " + help},
 		{"--proxy-client-key-file=/dev/null --proxy-client-cert-file=" + missing, "--proxy-client-cert-file and --proxy-client-key-file must name a certificate and its key: open " + missing},

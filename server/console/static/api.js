@@ -1,6 +1,6 @@
 // The API, as the user who signed in. The token stays in this tab.
 
-const key = 'sqube-token';
+const key = 'sqube-token', place = 'sqube-place';
 
 /** Failure is an error that the API returned, or that kept it from answering. */
 export class Failure extends Error {
@@ -20,16 +20,38 @@ export function whenUnauthorized(f) { onUnauthorized = f; }
 
 export const signIn = (token) => sessionStorage.setItem(key, token);
 export const signOut = () => sessionStorage.removeItem(key);
+/** toIssuer goes to the identity provider. What the URL shows is kept for when it returns. */
+export function toIssuer() {
+  sessionStorage.setItem(place, location.hash);
+  location.assign('oidc/login');
+}
+
+/** savedPlace returns what was kept, once. */
+export function savedPlace() {
+  const hash = sessionStorage.getItem(place) ?? '';
+  sessionStorage.removeItem(place);
+  return hash.startsWith('#') ? hash : '';
+}
+
+/** issuer returns the host at which users sign in, or '' if tokens are the only way. */
+export async function issuer() {
+  try {
+    return (await (await fetch('oidc/issuer')).json()).host;
+  } catch {
+    return '';
+  }
+}
+
 export const hasToken = () => sessionStorage.getItem(key) !== null;
 
-async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false } = {}) {
+async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false, cache = 'no-store' } = {}) {
   const headers = { Accept: accept };
   const token = sessionStorage.getItem(key);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers['Content-Type'] = 'application/json';
   let response;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body), cache: 'no-store' });
+    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body), cache });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Failure(0, 'Unreachable', 'The connection failed. The server may be down or restarting.');
@@ -88,10 +110,10 @@ export async function whoami() {
   }
 }
 
-/** kinds returns all resources that can be listed, each in its preferred version. */
+/** kinds returns all resources that can be listed, each in its preferred version. The browser asks only whether they have changed. */
 export async function kinds() {
   const accept = 'application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList';
-  const lists = await Promise.all(['/api', '/apis'].map((path) => request(path, { accept })));
+  const lists = await Promise.all(['/api', '/apis'].map((path) => request(path, { accept, cache: 'no-cache' })));
   const found = new Map();
   for (const group of lists.flatMap((list) => list.items)) {
     for (const version of group.versions) {

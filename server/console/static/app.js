@@ -10,12 +10,16 @@ import { signInPage } from './signin.js';
 import { TimeBar } from './time.js';
 import { views } from './views.js';
 
+// Resources whose changes may change which kinds and namespaces there are.
+const defining = new Set(['namespaces', 'customresourcedefinitions', 'apiservices']);
+
 class App {
   kinds = [];
   limited = ''; // the only namespace whose changes the user may see; '' for all
   route = current();
   #view = null;
   #viewKey = '';
+  #soon = null; // the timer of a refresh
   #spaces = null; // names of the namespaces, null if the user may not list them
 
   async start() {
@@ -33,6 +37,7 @@ class App {
     signOut();
     this.#close();
     this.time?.stop();
+    this.time = null;
     removeEventListener('hashchange', this.#onhash);
     document.onkeydown = null;
     clearInterval(this.ticking);
@@ -44,15 +49,46 @@ class App {
     [this.kinds, this.#spaces] = await Promise.all([kinds(), this.#listNamespaces()]);
     if (!this.#spaces && !current().ns) history.replaceState(null, '', current().view === 'overview' ? '#/namespace' : location.hash);
     this.route = current();
-    this.time = new TimeBar(() => this.#view?.moved?.());
+    this.time = new TimeBar(() => this.#view?.moved?.(), (c) => { if (defining.has(c.object.resource)) this.#refreshSoon(); });
     this.sidebar = new Sidebar(this, () => this.#signedOut(false));
     this.main = h('main', { id: 'main', tabindex: -1 });
     fill(document.body, h('div', { class: 'app' }, this.sidebar.element, this.main, this.time.element));
     addEventListener('hashchange', this.#onhash);
     document.onkeydown = (e) => this.#key(e);
-    this.ticking = setInterval(() => this.#view?.tick?.(), 10e3);
+    this.ticking = setInterval(() => {
+      if (document.hidden) return;
+      this.#view?.tick?.();
+      this.#refreshSoon();
+    }, 10e3);
     this.#open(this.route);
     await this.#startTime();
+  }
+
+  // Discovery knows a new kind a moment after its definition has changed.
+  #refreshSoon() {
+    this.#soon ??= setTimeout(() => {
+      this.#soon = null;
+      this.#refresh().catch(() => {}); // the next time, then
+    }, 500);
+  }
+
+  async #refresh() {
+    const { time } = this, [found, spaces] = await Promise.all([kinds(), this.#spaces && this.#listNamespaces()]);
+    if (time !== this.time) return; // somebody else has signed in
+    if (JSON.stringify(found) !== JSON.stringify(this.kinds)) {
+      const missed = this.route.r && !this.resource(this.route.r);
+      this.kinds = found;
+      this.sidebar.refresh();
+      if (missed && this.resource(this.route.r)) {
+        this.#viewKey = '';
+        this.#open(this.route);
+      }
+    }
+    if (spaces && spaces.join() !== this.#spaces.join()) {
+      this.#spaces = spaces;
+      const select = this.main.querySelector('select.namespace');
+      if (select && select !== document.activeElement) select.replaceWith(this.namespaces());
+    }
   }
 
   async #listNamespaces() {
@@ -75,7 +111,7 @@ class App {
       this.limited = this.route.ns;
       await this.time.start(this.limited).catch(() => {});
     }
-    this.time.select(this.#view?.selection ?? null);
+    this.time?.select(this.#view?.selection ?? null);
   }
 
   #onhash = () => {

@@ -10,8 +10,8 @@ import { change, current, go } from './route.js';
 import { VirtualTable } from './table.js';
 import { undoDialog } from './undo.js';
 
-const page = 500, mostUnasked = 4;
-const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field, .spec.replicas']];
+const firstPage = 100, page = 500, mostUnasked = 4;
+const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field path']];
 
 /** ChangesView is the list of changes; with trash, of deletions. */
 export class ChangesView {
@@ -89,7 +89,7 @@ export class ChangesView {
     this.#abort = new AbortController();
     const { signal } = this.#abort;
     try {
-      const first = await list(this.#terms, { ...this.#options, limit: page });
+      const first = await list(this.#terms, { ...this.#options, limit: firstPage });
       this.#changes = first.items;
       this.#unasked = 0;
       this.#continued = first.metadata.continue ?? '';
@@ -138,7 +138,10 @@ export class ChangesView {
   #render() {
     const rows = this.#shown.map((c) => ({ key: c.metadata.name, version: '', change: c }));
     this.total.textContent = count(rows.length) + (this.#continued ? '+' : '');
-    if (rows.length === 0) {
+    const hidden = this.#changes.length - rows.length;
+    if (rows.length === 0 && hidden > 0) {
+      fill(this.content, empty(this.trash ? 'Nobody deleted anything' : 'Nobody changed anything', `Only controllers and nodes did, ${count(hidden)}${this.#continued ? '+' : ''} times. `, h('button', { class: 'link-button', onclick: () => change({ all: '1' }) }, 'Show these too')));
+    } else if (rows.length === 0) {
       fill(this.content, this.trash ? empty('Nothing was deleted', 'What is deleted stays here for as long as history is kept.') : empty('No changes', 'Nothing matches these filters in what is kept.'));
     } else if (!this.table.scroller.isConnected) fill(this.content, this.table.scroller);
     this.table.show(rows);

@@ -56,7 +56,8 @@ export class CompareView {
     try {
       if (!from) {
         const first = await list({ order: 'oldest' }, { namespace, limit: 1, metadata: true, signal });
-        const hour = this.app.time.moments ? this.app.time.moments.guess(Date.now() - 3600e3) : 0;
+        await this.app.time.loaded;
+        const hour = await this.app.time.moments?.find(Date.now() - 3600e3);
         if (!first.items[0]) throw Object.assign(new Error('No changes are kept.'), { title: 'There is nothing to compare' });
         if (!signal.aborted) change({ from: hour || revisionOf(first.items[0]) }, true);
         return;
@@ -108,9 +109,9 @@ export class CompareView {
       const rows = shown.filter((o) => o.what === what);
       return rows.length > 0 && h('section', { class: 'group' }, h('h2', {}, title, ' ', h('span', { class: 'count' }, count(rows.length))), rows.map((o) => h('article', { class: `difference ${what}` },
         h('header', {}, h('span', { class: `op ${what}`, 'aria-hidden': 'true' }, { update: '~', create: '+', delete: '−' }[what]),
-          objectLink(this.app, o.last.object, what === 'delete' ? revisionOf(o.last) - 1 : revisionOf(o.last)), h('span', { class: 'muted' }, o.last.object.namespace ?? ''),
+          objectLink(this.app, o.last.object, what === 'delete' ? revisionOf(o.last) - 1 : revisionOf(o.last)), !this.app.route.ns && h('span', { class: 'muted' }, o.last.object.namespace ?? ''),
           h('span', { class: 'spacer' }), h('span', { class: 'avatars', title: o.users.map(who).join(', ') }, o.users.slice(0, 4).map((u) => avatar(u))),
-          h('span', { class: 'muted small', title: clock(timeOf(o.last)) }, `${ago(Date.now() - timeOf(o.last))} ago`),
+          h('span', { class: 'muted small nowrap', title: clock(timeOf(o.last)) }, `${ago(Date.now() - timeOf(o.last))} ago`),
           h('button', { class: 'button small', onclick: () => this.#undo(o, Number(from)) }, icon('undo'), 'Undo…')),
         o.changed.length > 0 && fields(o.changed, 6))));
     });

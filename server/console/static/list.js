@@ -1,13 +1,12 @@
 // The objects of a kind, as the API's Table: live by a watch, in the past at a revision.
 
-import { asTable, exact, idOf, pathOf, request, watch, withQuery } from './api.js';
+import { asTable, exact, idOf, pathOf, watch, withQuery } from './api.js';
 import { empty, failure, fill, h, skeleton } from './dom.js';
 import { ago, count, health, plural } from './format.js';
 import { of } from './history.js';
 import { change, go } from './route.js';
 import { VirtualTable } from './table.js';
-
-const page = 500;
+import { table } from './tables.js';
 
 /** ListView is the view of a kind in a namespace. */
 export class ListView {
@@ -60,22 +59,19 @@ export class ListView {
   async load() {
     this.#abort?.abort();
     const abort = this.#abort = new AbortController();
-    const { at, ns } = this.app.route, path = pathOf(this.resource, ns), read = (query) => request(withQuery(path, query), { accept: asTable, signal: abort.signal });
+    const { at, ns } = this.app.route, path = pathOf(this.resource, ns);
     try {
-      const list = await read({ ...exact(at), limit: page });
-      const { resourceVersion, remainingItemCount = 0 } = list.metadata;
-      this.#definitions = list.columnDefinitions;
-      // The first page is shown at once. Until the others have come, what was there before stands for them.
-      const first = byUID(list.rows), before = list.metadata.continue ? [...this.#objects] : [];
-      const others = before.filter(([uid]) => !first.has(uid)).slice(-remainingItemCount);
-      this.#objects = new Map([...first, ...others]);
-      this.#missing = remainingItemCount - others.length;
-      this.table.columns(this.#columns(), this.#sorted);
-      this.#render();
-      if (list.metadata.continue) {
-        const rest = await read({ continue: list.metadata.continue });
-        this.#objects = new Map([...first, ...byUID(rest.rows)]);
-        this.#missing = 0;
+      let resourceVersion;
+      for await (const list of table(path, exact(at), abort.signal)) {
+        resourceVersion = list.metadata.resourceVersion;
+        const { remainingItemCount = 0 } = list.metadata.continue ? list.metadata : {};
+        this.#definitions = list.columnDefinitions;
+        // Until all have come, what was there before stands for them.
+        const rows = byUID(list.rows), before = list.metadata.continue ? [...this.#objects] : [];
+        const others = remainingItemCount > 0 ? before.filter(([uid]) => !rows.has(uid)).slice(-remainingItemCount) : [];
+        this.#objects = new Map([...rows, ...others]);
+        this.#missing = remainingItemCount - others.length;
+        this.table.columns(this.#columns(), this.#sorted);
         this.#render();
       }
       if (!at && this.resource.watchable) this.#follow(path, resourceVersion, abort.signal);

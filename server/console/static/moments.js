@@ -54,14 +54,14 @@ export class Moments {
     return true;
   }
 
-  /** live adds changes as they happen. */
+  /** live adds changes as they happen, and tells of each. */
   async live(changed) {
     for (;;) {
       try {
         for await (const change of follow({}, { ...this.#options, from: this.revision })) {
           this.revision = Math.max(this.revision, revisionOf(change));
           this.known.push(moment(change));
-          changed();
+          changed(change);
         }
       } catch (error) {
         if (error.name === 'AbortError') return;

@@ -226,7 +226,7 @@ export class ObjectView {
       ...this.#events.map((e) => ({ key: e.metadata.uid, time: Date.parse(e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp), revision: 0, element: () => eventCard(e) })),
     ].sort((a, b) => b.time - a.time || b.revision - a.revision);
     if (moments.length === 0) {
-      fill(this.timeline, empty('Nothing that is still kept', hidden.length ? `Only ${hidden.length} changes of its status.` : 'It has not changed for as long as history goes back.'));
+      fill(this.timeline, empty('Nothing that is still kept', hidden.length ? `Only its status has changed, ${hidden.length} ×.` : 'It has not changed for as long as history goes back.'));
       return;
     }
     const shown = moments.filter((m) => m.revision && m.revision <= at)[0];
@@ -235,7 +235,7 @@ export class ObjectView {
       tabindex: m.revision ? 0 : null, 'aria-current': m === shown ? 'true' : null,
       onclick: (e) => { if (m.revision && !e.target.closest('button, a') && !getSelection().toString()) change({ at: m.revision }); },
       onkeydown: (e) => { if (e.key === 'Enter' && e.target === e.currentTarget && m.revision) change({ at: m.revision }); },
-    }, m.element())), hidden.length > 0 && h('p', { class: 'muted small' }, `${hidden.length} changes of only its status are left out.`), this.#continued && h('button', { class: 'button', onclick: () => this.#older() }, 'Show older ones'));
+    }, m.element())), hidden.length > 0 && h('p', { class: 'muted small' }, `${hidden.length} ${hidden.length === 1 ? 'change' : 'changes'} of only its status ${hidden.length === 1 ? 'is' : 'are'} left out.`), this.#continued && h('button', { class: 'button', onclick: () => this.#older() }, 'Show older ones'));
     if (shown?.key !== this.#scrolledTo) {
       this.#scrolledTo = shown?.key;
       this.timeline.querySelector('.shown')?.scrollIntoView({ block: 'nearest' });

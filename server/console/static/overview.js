@@ -1,18 +1,23 @@
 // The overview: what is wrong, who writes, what grows, and how far back history goes.
 
-import { asTable, exact, idOf, pathOf, request, text, withQuery } from './api.js';
+import { exact, idOf, pathOf, request, text, withQuery } from './api.js';
 import { avatar, meant, objectLink, summary, verbs } from './change.js';
 import { empty, fill, h, skeleton } from './dom.js';
 import { ago, clock, count, health, plural, who } from './format.js';
 import { list, quiet, timeOf } from './history.js';
 import { current, link } from './route.js';
+import { Pace, readTables } from './tables.js';
 
 const sample = 500;
 const counted = ['pods', 'deployments', 'statefulsets', 'jobs', 'services', 'configmaps', 'secrets', 'nodes', 'namespaces'];
 
+// The kinds among which problems are looked for.
+const watched = [['nodes', ''], ['pods', ''], ['deployments', 'apps'], ['statefulsets', 'apps'], ['daemonsets', 'apps'], ['jobs', 'batch'], ['persistentvolumeclaims', ''], ['events', '', { fieldSelector: 'type=Warning' }]];
+
 /** Overview is the first page. */
 export class Overview {
   #abort = null;
+  #pace = new Pace();
 
   constructor(app) {
     this.app = app;
@@ -34,43 +39,41 @@ export class Overview {
 
   close() { this.#abort?.abort(); }
 
-  tick() { if (!current().at) this.load(); }
+  tick() { if (!current().at && this.#pace.isDue) this.load(); }
 
   async load() {
     this.#abort?.abort();
     const { signal } = this.#abort = new AbortController();
-    await Promise.all([this.#showProblems(signal), this.#showChanges(signal)]).catch(() => {});
+    const done = this.#pace.begin();
+    await this.#load(signal);
+    if (!signal.aborted) done();
   }
 
   #kind(resource, group) { return this.app.kinds.find((k) => k.resource === resource && (group === undefined || k.group === group)); }
 
-  async #table(kind, signal, more) {
-    if (!kind) return [];
-    const path = withQuery(pathOf(kind, this.app.route.ns), { ...exact(current().at), ...more });
+  async #load(signal) {
+    const lists = watched.flatMap(([resource, group, query]) => {
+      const kind = this.#kind(resource, group);
+      return kind ? [{ kind, path: pathOf(kind, this.app.route.ns), query: { ...exact(current().at), ...query } }] : [];
+    });
+    // What is shown first is read first.
+    let countThings = await this.#showChanges(signal);
     try {
-      const { columnDefinitions: columns, rows } = await request(path, { accept: asTable, signal });
-      return (rows ?? []).map((row) => ({ kind, metadata: row.object.metadata, cells: Object.fromEntries(columns.map((c, i) => [c.name, row.cells[i]])) }));
-    } catch (error) {
-      if (error.code === 403 || error.code === 404) return [];
-      throw error;
-    }
-  }
-
-  async #showProblems(signal) {
-    try {
-      const tables = await Promise.all([
-        this.#table(this.#kind('nodes'), signal), this.#table(this.#kind('pods', ''), signal), this.#table(this.#kind('deployments', 'apps'), signal),
-        this.#table(this.#kind('statefulsets', 'apps'), signal), this.#table(this.#kind('jobs', 'batch'), signal), this.#table(this.#kind('persistentvolumeclaims'), signal),
-        this.#table(this.#kind('events', ''), signal, { fieldSelector: 'type=Warning' }),
-      ]);
-      if (signal.aborted) return;
-      const found = tables.flatMap((rows) => rows.flatMap((row) => problem(row, this.app.time.now) ?? []));
-      found.sort((a, b) => (a.state === b.state ? b.time - a.time : a.state === 'bad' ? -1 : 1));
-      fill(this.problems, found.length === 0 ? h('p', { class: 'all-well' }, h('span', { class: 'state good' }, 'Everything is as it should be')) : h('div', { class: 'rows' }, found.slice(0, 12).map((p) => this.#problem(p))),
-        found.length > 12 && h('p', { class: 'muted small' }, `and ${count(found.length - 12)} more`));
+      await readTables(lists, signal, async (rows, whole) => {
+        const found = rows.flatMap((row) => problem(row, this.app.time.now) ?? []);
+        if (whole || found.length > 0) this.#listProblems(found);
+        await countThings?.();
+        countThings = null;
+      });
     } catch (error) {
       if (error.name !== 'AbortError') fill(this.problems, h('p', { class: 'warning' }, error.message));
     }
+  }
+
+  #listProblems(found) {
+    found.sort((a, b) => (a.state === b.state ? b.time - a.time : a.state === 'bad' ? -1 : 1));
+    fill(this.problems, found.length === 0 ? h('p', { class: 'all-well' }, h('span', { class: 'state good' }, 'Everything is as it should be')) : h('div', { class: 'rows' }, found.slice(0, 12).map((p) => this.#problem(p))),
+      found.length > 12 && h('p', { class: 'muted small' }, `and ${count(found.length - 12)} more`));
   }
 
   #problem({ kind, namespace, name, label = name, what, state, time }) {
@@ -79,27 +82,26 @@ export class Overview {
       h('span', { class: 'muted end' }, time ? ago(this.app.time.now - time) : ''));
   }
 
+  // Returns a function that counts what there is.
   async #showChanges(signal) {
     const { at } = current(), namespace = this.app.route.ns || this.app.limited;
     const terms = { order: 'newest', beforeRevision: at ? Number(at) + 1 : undefined };
     try {
-      const [recent, [oldest], metrics, counts] = await Promise.all([
-        list(terms, { namespace, more: quiet, limit: sample, signal }), list({ order: 'oldest' }, { namespace, limit: 1, metadata: true, signal }).then((l) => l.items),
-        text('/metrics', { signal }).catch(() => ''), this.#counts(signal),
-      ]);
-      if (signal.aborted) return;
+      const [recent, metrics] = await Promise.all([list(terms, { namespace, more: quiet, limit: sample, signal }), text('/metrics', { signal }).catch(() => '')]);
+      if (signal.aborted) return null;
       const changes = recent.items;
-      this.#showNumbers(changes, oldest, metrics, Boolean(recent.metadata.continue));
+      this.#showNumbers(changes, recent.kept, metrics, Boolean(recent.metadata.continue));
       const since = changes.length > 0 ? ago(this.app.time.now - timeOf(changes.at(-1))) : '';
       this.#showLately(changes);
       this.#showWriters(changes, since);
-      this.#showGrowth(counts, changes, since);
+      return async () => this.#showGrowth(await this.#counts(signal), changes, since);
     } catch (error) {
-      if (error.name === 'AbortError') return;
+      if (error.name === 'AbortError') return null;
       const message = error.code === 403 ? empty('Choose a namespace', 'You may not see the changes of the whole cluster.') : h('p', { class: 'warning' }, error.message);
       fill(this.lately, message);
       fill(this.writers);
       fill(this.growth);
+      return null;
     }
   }
 
@@ -116,13 +118,13 @@ export class Overview {
     })).then((all) => all.filter(Boolean));
   }
 
-  #showNumbers(changes, oldest, metrics, more) {
+  #showNumbers(changes, kept, metrics, more) {
     const now = this.app.time.now, metric = (name) => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(metrics)?.[1] ?? NaN);
     const hour = changes.filter((c) => now - timeOf(c) < 3600e3);
     const tile = (name, v, hint) => h('div', { class: 'tile' }, h('h3', {}, name), h('div', { class: 'big' }, v), h('p', { class: 'muted small' }, hint));
-    const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds');
+    const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds'), packed = metric('sqube_store_history_bytes');
     fill(this.numbers,
-      oldest && tile('History goes back', ago(Date.now() - timeOf(oldest)), `to ${clock(timeOf(oldest))}`),
+      kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}${Number.isFinite(packed) ? `, ${(packed / 1e6).toFixed(1)} MB packed` : ''}`),
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
       Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
       Number.isFinite(lag) && tile('Watches lag by', lag < 0.0005 ? '0 ms' : `${Math.round(lag * 1000)} ms`, `revision ${count(metric('sqube_store_revision'))}`));
@@ -167,6 +169,7 @@ function problem({ kind, metadata, cells }, now) {
       if (/^Completed$|^Succeeded$/.test(status)) return null;
       if (health(status) === 'bad') return found(status);
       return (unready || status === 'Pending') && now - time > 60e3 && status !== 'Terminating' ? found(status === 'Running' ? `${ready} ready` : status, 'busy') : null;
+    case 'daemonsets': return cells.Ready < cells.Desired && now - time > 60e3 ? found(`${cells.Ready}/${cells.Desired} ready`, 'busy') : null;
     case 'jobs': return /Failed/.test(status) ? found(status) : null;
     case 'persistentvolumeclaims': return status === 'Lost' ? found(status) : null;
     case 'events': return now - time < 3600e3 ? { ...found(String(cells.Reason)), label: `${cells.Object}: ${cells.Message}` } : null;

@@ -22,6 +22,7 @@ const upstream = /^$|\.k8s\.io$|^(apps|batch|autoscaling|policy)$/;
 export class Sidebar {
   constructor(app, signOut) {
     this.app = app;
+    this.open = new Map(Object.keys(sections).concat('Custom').map((name) => [name, true]));
     this.search = h('input', { type: 'search', placeholder: 'Go to a kind  g', 'aria-label': 'Go to a kind', oninput: () => this.#fill(), onkeydown: (e) => this.#key(e) });
     this.list = h('nav', { 'aria-label': 'Kinds', class: 'kinds' });
     this.pages = h('nav', { 'aria-label': 'Pages' });
@@ -31,12 +32,17 @@ export class Sidebar {
       h('footer', {}, h('span', { class: 'user', title: app.user }, who(app.user)),
         h('button', { class: 'icon-button', title: 'Keys  ?', 'aria-label': 'Keys', onclick: help }, icon('help')),
         hasToken() && h('button', { class: 'icon-button', title: 'Sign out', 'aria-label': 'Sign out', onclick: signOut }, icon('exit'))));
-    const inSections = Object.values(sections).flat();
+    this.refresh();
+  }
+
+  /** refresh shows the kinds that there are now. */
+  refresh() {
+    const { kinds } = this.app, inSections = Object.values(sections).flat();
     const known = (k) => inSections.includes(k.resource) && upstream.test(k.group) && !(k.resource === 'events' && k.group);
     this.sections = [
-      ...Object.entries(sections).map(([name, all]) => [name, all.flatMap((r) => app.kinds.find((k) => k.resource === r && known(k)) ?? [])]),
-      ['Custom', app.kinds.filter((k) => !upstream.test(k.group) && k.group !== 'history.sqube.io')],
-      ['More', app.kinds.filter((k) => upstream.test(k.group) && !known(k))],
+      ...Object.entries(sections).map(([name, all]) => [name, all.flatMap((r) => kinds.find((k) => k.resource === r && known(k)) ?? [])]),
+      ['Custom', kinds.filter((k) => !upstream.test(k.group) && k.group !== 'history.sqube.io')],
+      ['More', kinds.filter((k) => upstream.test(k.group) && !known(k))],
     ];
     this.#fill();
   }
@@ -45,11 +51,12 @@ export class Sidebar {
     const wanted = this.search.value.trim().toLowerCase();
     const matches = (k) => !wanted || k.kind.toLowerCase().includes(wanted) || k.resource.includes(wanted) || k.shortNames.includes(wanted);
     this.found = [];
+    if (!wanted) for (const d of this.list.querySelectorAll('details')) this.open.set(d.dataset.name, d.open);
     fill(this.list, this.sections.map(([name, kinds]) => {
       const shown = kinds.filter(matches);
       this.found.push(...shown);
       if (shown.length === 0) return null;
-      return h('details', { open: wanted || name !== 'More' }, h('summary', {}, name), shown.map((k) => h('a', { dataset: { kind: idOf(k) }, title: `${k.resource}${k.group ? `.${k.group}` : ''}` }, plural(k.kind))));
+      return h('details', { open: wanted || this.open.get(name), dataset: { name } }, h('summary', {}, name), shown.map((k) => h('a', { dataset: { kind: idOf(k) }, title: `${k.resource}${k.group ? `.${k.group}` : ''}` }, plural(k.kind))));
     }), this.found.length === 0 && h('p', { class: 'muted' }, 'No kind has this name.'));
     this.found.sort((a, b) => (b.shortNames.includes(wanted) ? 1 : 0) - (a.shortNames.includes(wanted) ? 1 : 0));
     this.update();

@@ -13,6 +13,8 @@ const snap = 0.992; // so near the right end is live
 /** TimeBar is the slider. It shows the changes of a selection as marks. */
 export class TimeBar {
   moments = null;
+  #told; // resolves loaded
+  loaded = new Promise((resolve) => { this.#told = resolve; }); // when moments are there, or can't be read
   time = 0; // of the moment that is shown; 0 for live
   #span = Infinity;
   #marks = [];
@@ -20,9 +22,10 @@ export class TimeBar {
   #dragging = false;
   #frame = 0;
 
-  /** moved is called when the time of the moment is known. */
-  constructor(moved) {
+  /** moved is called when the time of the moment is known, happened with each change. */
+  constructor(moved, happened) {
     this.moved = moved;
+    this.happened = happened;
     this.path = h('path', { class: 'bars' });
     this.ticks = h('g', { class: 'ticks' });
     this.svg = h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, this.path, this.ticks);
@@ -53,9 +56,13 @@ export class TimeBar {
   /** start reads what happened, in a namespace if the user may not see all of it. */
   async start(namespace) {
     this.moments?.stop();
-    this.moments = await new Moments(namespace).load();
+    try {
+      this.moments = await new Moments(namespace).load();
+    } finally {
+      this.#told();
+    }
     this.draw();
-    this.moments.live(() => this.draw());
+    this.moments.live((c) => { this.draw(); this.happened(c); });
     this.moments.sample(() => this.draw()).catch(() => {}); // without, older parts of the slider are coarse
     await this.sync();
   }

@@ -144,7 +144,7 @@ func quote(text string) string {
 func (p *page) sees(texts ...string) {
 	p.Helper()
 	for _, text := range texts {
-		p.until("document.body.innerText.includes(" + quote(text) + ")")
+		p.until("document.body?.innerText.includes(" + quote(text) + ")")
 	}
 }
 

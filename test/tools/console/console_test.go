@@ -12,8 +12,11 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	clientset "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -83,6 +86,26 @@ func TestLiveList(t *testing.T) {
 	p.sees("No Services")
 	p.open("#/list?r=v1/nonsense")
 	p.sees("There is no such kind")
+}
+
+// TestNewKinds defines a kind and makes a namespace while the page is open.
+func TestNewKinds(t *testing.T) {
+	p := signedIn(t, admin)
+	p.open("#/list?r=example.com/v1/gadgets&ns=")
+	p.sees("There is no such kind")
+	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "example.com", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+	}}
+	definitions := clientset.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
+	_, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{})
+	must(t, err)
+	p.sees("Gadgets", "No Gadgets")
+	newNamespace(t, "fresh")
+	p.until("[...document.querySelectorAll('select.namespace option')].some((o) => o.value === 'fresh')")
+	must(t, definitions.Delete(t.Context(), definition.Name, metav1.DeleteOptions{}))
+	p.until("![...document.querySelectorAll('.kinds a')].some((a) => a.textContent === 'Gadgets')")
 }
 
 func TestTime(t *testing.T) {
@@ -351,6 +374,53 @@ func TestManyPods(t *testing.T) {
 	p.sees("pod-00000")
 	t.Logf("the page, loaded anew, showed the list after %v", time.Since(start))
 	p.open("#/changes?ns=many")
-	p.sees("500+", "Pod pod-")
+	p.sees("100+", "Pod pod-")
 	shown()
+
+	// Older changes come when one scrolls to them.
+	for want := 500; want <= 1500; want += 500 {
+		p.until(fmt.Sprintf("document.querySelector('.table').scrollTop = 1e9, Number(document.querySelector('.table').getAttribute('aria-rowcount')) > %d", want))
+	}
+	shown()
+	p.open("#/changes?ns=many&name=pod-00000")
+	p.sees("Pod pod-00000")
+	p.until("document.querySelectorAll('.row').length === 1")
+	start = time.Now()
+	p.keys("[") // of what is selected, that is the first change of them all
+	p.until("location.hash.includes('at=')")
+	p.open("#/list?r=v1/pods&ns=many&at=" + eval[string](p, "new URLSearchParams(location.hash.split('?')[1]).get('at')"))
+	p.until("Number(document.querySelector('.count').textContent || 0) > 0 && Number(document.querySelector('.count').textContent.replaceAll(' ', '')) < 100")
+	t.Logf("the slider jumped over the changes of the others after %v", time.Since(start))
+}
+
+// TestOwners has a workload that is well, and one with a problem and a warning.
+func TestOwners(t *testing.T) {
+	newNamespace(t, "owners")
+	c := as("system:serviceaccount:kube-system:deployment-controller")
+	for _, name := range []string{"a-well", "z-ill"} {
+		replicas, labels := int32(1), map[string]string{"app": name}
+		d, err := c.AppsV1().Deployments("owners").Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}, metav1.CreateOptions{})
+		must(t, err)
+		if name == "a-well" {
+			d.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1}
+			_, err = c.AppsV1().Deployments("owners").UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
+			must(t, err)
+		}
+	}
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "ill"}, Type: "Warning", Reason: "FailedCreate", Message: "exceeded quota",
+		InvolvedObject: corev1.ObjectReference{Kind: "Deployment", Namespace: "owners", Name: "z-ill"}, LastTimestamp: metav1.Now()}
+	_, err := c.CoreV1().Events("owners").Create(t.Context(), event, metav1.CreateOptions{})
+	must(t, err)
+	p := signedIn(t, admin)
+	p.open("#/tree?ns=owners")
+	p.sees("FailedCreate exceeded quota")
+	if order := eval[string](p, "[...document.querySelectorAll('.tree-row .cell-name')].map((e) => e.textContent).join()"); order != "z-ill,a-well" {
+		t.Errorf("the order is %s", order)
+	}
+	p.open("#/changes?ns=owners&kind=Deployment")
+	p.sees("Only controllers and nodes did")
+	p.click("button", "Show these too")
+	p.sees("Deployment a-well")
 }

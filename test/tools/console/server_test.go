@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -55,7 +56,17 @@ func run(m *testing.M) (int, error) {
 	address = "https://" + listener.Addr().String()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	listener.Close()
-	server := exec.Command(os.Getenv("SQUBE_BIN"), "serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", port)
+	if provider, err = newIdentityProvider(); err != nil {
+		return 0, err
+	}
+	defer provider.Close()
+	authority, secret := filepath.Join(dir, "provider.crt"), filepath.Join(dir, "secret")
+	if err := errors.Join(provider.write(authority), os.WriteFile(secret, []byte(clientSecret+"\n"), 0o600)); err != nil {
+		return 0, err
+	}
+	server := exec.Command(os.Getenv("SQUBE_BIN"), "serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", port,
+		"--oidc-issuer-url", provider.URL, "--oidc-client-id", clientID, "--oidc-ca-file", authority, "--oidc-username-prefix", "oidc:",
+		"--console-oidc-client-secret-file", secret, "--console-oidc-extra-scopes", "email")
 	server.Stdout, server.Stderr = &output, &output
 	if err := server.Start(); err != nil {
 		return 0, fmt.Errorf("%w: SQUBE_BIN must name a program (make e2e)", err)
