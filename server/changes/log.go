@@ -68,6 +68,11 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		if err != nil || !allowed {
 			return err
 		}
+		if s.looking != nil {
+			if err := s.looking(c.ID); err != nil {
+				return err
+			}
+		}
 		if err := c.Load(ctx); errors.Is(err, history.ErrForgotten) {
 			return nil
 		} else if err != nil {

@@ -60,6 +60,9 @@ func (*REST) Categories() []string { return nil }
 // maxListBytes limits a list, which is in memory as a whole.
 const maxListBytes = 32 << 20
 
+// pageTime is how long it is looked for changes of a page. One that has fewer, or none, has a continue token.
+const pageTime = time.Second
+
 // errEnough ends a read.
 var errEnough = errors.New("enough has been read")
 
@@ -134,7 +137,7 @@ func selectionOf(ctx context.Context, options *internalversion.ListOptions, now 
 // position is where a list continues. It tells a client nothing but revisions of its own pages.
 type position struct {
 	Snapshot int64 `json:"rv"`   // the newest revision of the list
-	Last     int64 `json:"last"` // the last revision that was returned
+	Last     int64 `json:"last"` // the last revision that was returned, or could have been
 	Now      int64 `json:"now"`  // when the list began, in Unix milliseconds
 	Kept     int64 `json:"kept"` // the revision from which on all changes were kept then
 }
@@ -182,7 +185,16 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	}
 	began := at
 	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Kept: kept, Items: []Change{}}
-	bytes := 0
+	bytes, due := 0, time.Now().Add(pageTime)
+	looking := at.Last
+	s.looking = func(revision int64) error {
+		at.Last, looking = looking, revision
+		if options.Limit > 0 && at.Last != began.Last && time.Now().After(due) {
+			list.Continue = at.token()
+			return errEnough
+		}
+		return nil
+	}
 	err = reader.each(ctx, s, func(e *Entry) error {
 		switch full := bytes >= maxListBytes; {
 		case options.Limit > 0 && (full || int64(len(list.Items)) == options.Limit):
@@ -194,7 +206,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 		c, err := e.change(ctx, reader.owners)
 		c.TypeMeta = metav1.TypeMeta{} // as in other lists
 		list.Items = append(list.Items, c)
-		at.Last, bytes = e.ID, bytes+c.size()
+		bytes += c.size()
 		return err
 	})
 	if err == nil && !s.NewestFirst {

@@ -40,7 +40,9 @@ func checkSelector(label, value string) (string, string, error) {
 type Selection struct {
 	history.Query
 	// Only limits it further, by what is known without the objects; nil for no limit.
-	Only         func(*history.Change) bool
+	Only func(*history.Change) bool
+	// looking is called with the revision of each change that the user may see, before its object is compared; its error ends the read.
+	looking      func(revision int64) error
 	terms        []fields.Requirement // of compared
 	paths        []string             // changed paths, or prefixes of them
 	since, until time.Time            // zero for none
@@ -90,6 +92,12 @@ func (s *Selection) narrow(field, value string, now time.Time) (err error) {
 		s.Namespace = &value
 	case byName:
 		s.Name = value
+	case byUser:
+		s.User = &value
+	case byManager:
+		s.FieldManager = &value
+	case byOperation:
+		s.Operation = &value
 	case byResource:
 		if parsed := schema.ParseGroupResource(value); parsed.Group != "" {
 			s.Resource = &history.Resource{Group: parsed.Group, Name: parsed.Resource}

@@ -19,6 +19,8 @@ type Query struct {
 	Resource  *Resource // nil for any
 	Namespace *string   // nil for any; "" for objects without one
 	Name      string    // "" for any
+	// User, FieldManager and Operation are of the change; nil for any.
+	User, FieldManager, Operation *string
 	// Only revisions between After and Before, without these; 0 for no bound.
 	After, Before int64
 	NewestFirst   bool
@@ -148,8 +150,14 @@ func (w *reader) read(ctx context.Context, from, to int64) (page []*Change, last
 	return page, to, nil
 }
 
-// where adds the conditions of the query, with their arguments.
-func (w *reader) where(conditions []string, args []any) (string, []any) {
+// selects reports whether a change is by who the query names, and is what it names.
+func (q *Query) selects(r *dialect.LogRow) bool {
+	is := func(wanted *string, value string) bool { return wanted == nil || *wanted == value }
+	return is(q.User, r.User) && is(q.FieldManager, r.FieldManager) && is(q.Operation, string(r.Operation))
+}
+
+// where adds the conditions of the query, with their arguments; those that selects checks only for the log.
+func (w *reader) where(inLog bool, conditions []string, args []any) (string, []any) {
 	add := func(column string, value any) {
 		args = append(args, value)
 		conditions = append(conditions, column+" = "+w.Placeholder(len(args)))
@@ -164,6 +172,13 @@ func (w *reader) where(conditions []string, args []any) (string, []any) {
 	if w.query.Name != "" {
 		add("name", w.query.Name)
 	}
+	if inLog {
+		for i, wanted := range [...]*string{w.query.User, w.query.FieldManager, w.query.Operation} {
+			if wanted != nil {
+				add([...]string{"user_name", "field_manager", "operation"}[i], *wanted)
+			}
+		}
+	}
 	return strings.Join(conditions, " AND "), args
 }
 
@@ -171,7 +186,7 @@ var errEnough = errors.New("the page is full")
 
 // readLog returns the changes in the log, and whether there may be more.
 func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, more bool, err error) {
-	where, args := w.where([]string{"id >= " + w.Placeholder(1), "id <= " + w.Placeholder(2)}, []any{from, to})
+	where, args := w.where(true, []string{"id >= " + w.Placeholder(1), "id <= " + w.Placeholder(2)}, []any{from, to})
 	order := ""
 	if w.query.NewestFirst {
 		order = " DESC"
@@ -207,7 +222,7 @@ SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PR
 
 // addPast adds the changes that are no longer in the log.
 func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([]*Change, error) {
-	where, args := w.where([]string{"until >= " + w.Placeholder(1), "first_id <= " + w.Placeholder(2)}, []any{from, to})
+	where, args := w.where(false, []string{"until >= " + w.Placeholder(1), "first_id <= " + w.Placeholder(2)}, []any{from, to})
 	w.beyond = 0
 	const columns = "first_id, until, first_at, api_group, resource, key, namespace, name, writers, versions"
 	err := w.Query(ctx, "SELECT "+columns+" FROM past WHERE "+where, args, func(row dialect.Row) error {
@@ -221,6 +236,7 @@ func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([
 		}
 		for i, version := range found {
 			switch id := version.ID; {
+			case from <= id && id <= to && !w.query.selects(version):
 			case from <= id && id <= to:
 				page = append(page, &Change{LogRow: *version, from: w, block: b.First, nth: i})
 			case w.query.NewestFirst && id < from:

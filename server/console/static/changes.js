@@ -20,6 +20,7 @@ export class ChangesView {
   #continued = '';
   #loading = false;
   #unasked = 0; // pages that were read because few changes of the first are shown
+  #short = false; // the last page has fewer changes than it could: the server looks for more from there
 
   constructor(app, trash = false) {
     this.app = app;
@@ -91,6 +92,7 @@ export class ChangesView {
     try {
       const first = await list(this.#terms, { ...this.#options, limit: firstPage });
       this.#changes = first.items;
+      this.#short = first.items.length < firstPage;
       this.#unasked = 0;
       this.#continued = first.metadata.continue ?? '';
       this.#render();
@@ -106,13 +108,15 @@ export class ChangesView {
   async #next() {
     if (!this.#continued || this.#loading) return;
     this.#loading = true;
+    const { signal } = this.#abort;
     try {
       const more = await list(this.#terms, { ...this.#options, limit: page, continued: this.#continued });
+      this.#short = more.items.length < page;
       this.#continued = more.metadata.continue ?? '';
       this.#changes.push(...more.items);
-    } catch { /* scrolling tries again */ }
+    } catch { this.#short = false; /* scrolling tries again */ }
     this.#loading = false;
-    this.#render();
+    if (!signal.aborted) this.#render();
   }
 
   async #follow(from, signal) {
@@ -141,11 +145,13 @@ export class ChangesView {
     const hidden = this.#changes.length - rows.length;
     if (rows.length === 0 && hidden > 0) {
       fill(this.content, empty(this.trash ? 'Nobody deleted anything' : 'Nobody changed anything', `Only controllers and nodes did, ${count(hidden)}${this.#continued ? '+' : ''} times. `, h('button', { class: 'link-button', onclick: () => change({ all: '1' }) }, 'Show these too')));
+    } else if (rows.length === 0 && this.#continued) {
+      fill(this.content, empty('None so far', 'Looking further back…'));
     } else if (rows.length === 0) {
       fill(this.content, this.trash ? empty('Nothing was deleted', 'What is deleted stays here for as long as history is kept.') : empty('No changes', 'Nothing matches these filters in what is kept.'));
     } else if (!this.table.scroller.isConnected) fill(this.content, this.table.scroller);
     this.table.show(rows);
-    if (rows.length < 100 && this.#unasked++ < mostUnasked) this.#next();
+    if (rows.length < 100 && (this.#short || this.#unasked++ < mostUnasked)) this.#next();
   }
 
   #columns() {
