@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,6 +42,9 @@ func (f *fileConsole) run(cmd *cobra.Command, source string, listener net.Listen
 	f.source = source
 	defer closing(&err, f.close)
 	if err := f.open(cmd); err != nil {
+		if strings.Contains(err.Error(), source) {
+			return err
+		}
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "This is a copy of %s, which can't be changed. It is removed at the end: interrupt with Ctrl+C.\n", source)
