@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -31,8 +32,7 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	defer a.close()
 	err = a.open(e)
 	if err == nil {
-		var ended func()
-		ended = a.interruptAfter(ctx)
+		ended := a.interruptAfter(ctx)
 		err = a.run(statement, columns, row)
 		ended()
 	}
@@ -41,6 +41,8 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	}
 	return err
 }
+
+const interruptInterval = 100 * time.Millisecond
 
 // asking is a connection for one statement. Its pointers are SQLite's.
 type asking struct {
@@ -107,17 +109,25 @@ func (a *asking) copyOf(name string) (copied uintptr, err error) {
 	return copied, a.failure(copied, sqlite3.Xsqlite3_errcode(a.tls, copied))
 }
 
-// interruptAfter interrupts what runs when ctx ends, until ended is called.
+// interruptAfter interrupts what runs once ctx has ended, until ended is called: again and again, since SQLite forgets it before the
+// statement's first step.
 func (a *asking) interruptAfter(ctx context.Context) (ended func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tls := libc.NewTLS()
 		defer tls.Close()
-		select {
-		case <-ctx.Done():
-			sqlite3.Xsqlite3_interrupt(tls, a.db)
-		case <-stop:
+		for ended := ctx.Done(); ; {
+			select {
+			case <-ended:
+				ended = nil
+			case <-time.After(interruptInterval):
+			case <-stop:
+				return
+			}
+			if ctx.Err() != nil {
+				sqlite3.Xsqlite3_interrupt(tls, a.db)
+			}
 		}
 	}()
 	return func() {

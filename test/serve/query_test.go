@@ -64,7 +64,7 @@ func (f *asked) ask(ctx context.Context, spec query.Spec) (answer query.Status, 
 	body, err := json.Marshal(map[string]any{"apiVersion": "history.sqube.io/v1alpha1", "kind": "Query", "spec": spec})
 	must(f.t, err)
 	result := f.admin.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/queries").Body(body).SetHeader("Content-Type", "application/json").MaxRetries(0).Do(ctx)
-	raw, err := result.Raw()
+	raw, _ := result.Raw()
 	if err = result.Error(); err == nil {
 		var whole struct{ Status query.Status }
 		must(f.t, json.Unmarshal(raw, &whole))
