@@ -37,7 +37,7 @@ const foreign = `SELECT string_agg(DISTINCT used.what, ', ') FROM (
   SELECT format('the function %s may not be used', p.proname)
   FROM pg_proc AS f, regexp_matches(f.prosqlbody::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS m, pg_proc AS p
   WHERE f.proname = $1 AND p.oid = m[1]::oid
-    AND (p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384 OR p.provolatile = 'v' OR p.proname ~ '^pg_|_to_xml|^current_setting$')
+    AND (p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384 OR p.provolatile = 'v' OR p.proname ~ '^pg_|^txid_|_to_xml|_validator$|^current_setting$')
     AND NOT (p.oid < 16384 AND p.proname IN ('random', 'clock_timestamp', 'gen_random_uuid', 'pg_size_pretty', 'pg_typeof', 'pg_column_size'))
 ) AS used`
 

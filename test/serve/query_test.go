@@ -218,7 +218,9 @@ func (f *asked) refusals() {
 			"SELECT U&\"set\\005fconfig\"('statement_timeout', '0', false)": "set_config", "SELECT pg_advisory_lock(1)": "pg_advisory_lock",
 			"SELECT lo_import('/etc/passwd')": "lo_import", "SELECT lo_from_bytea(0, 'x')": "lo_from_bytea", "SELECT pg_read_file('/etc/passwd')": "pg_read_file",
 			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity": "pg_terminate_backend", "SELECT query_to_xml('delete from log', true, true, '')": "query_to_xml",
-			"SELECT table_to_xml('pg_authid', true, true, '')": "table_to_xml", "SELECT rolpassword FROM pg_authid": "pg_authid is not one of objects", "SELECT pg_notify('sqube', '0')": "pg_notify",
+			"SELECT table_to_xml('pg_authid', true, true, '')": "table_to_xml", "SELECT fmgr_c_validator(1)": "fmgr_c_validator", "SELECT txid_current()": "txid_current", "SELECT query FROM pg_stat_activity": "pg_stat_activity is not one of objects",
+			"SELECT * FROM log, LATERAL (SELECT set_config('a.b', name, false)) AS x": "set_config", "SELECT 1 ORDER BY pg_try_advisory_lock(1)": "pg_try_advisory_lock",
+			"SELECT rolpassword FROM pg_authid": "pg_authid is not one of objects", "SELECT pg_notify('sqube', '0')": "pg_notify",
 			"SELECT (SELECT name FROM (SELECT name, pg_sleep(60) FROM log) AS x LIMIT 1)": "pg_sleep", "SELECT nextval('x')": "", "SELECT * FROM dblink('dbname=postgres', 'SELECT 1') AS d(i int)": "dblink",
 		},
 	}[f.engine]
