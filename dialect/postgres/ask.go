@@ -50,7 +50,9 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	if err != nil {
 		return &dialect.Error{Op: "query", Engine: "postgres", Err: err}
 	}
-	conn, err := e.askingSession(ctx)
+	running, stop := e.running(ctx)
+	defer stop()
+	conn, err := e.askingSession(running)
 	if err != nil {
 		return failure(ctx, "query", err)
 	}
@@ -59,8 +61,8 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if err = harmless(ctx, conn, query); err == nil {
-		err = ask(ctx, conn.PgConn(), whole, columns, row)
+	if err = harmless(running, conn, query); err == nil {
+		err = ask(running, conn.PgConn(), whole, columns, row)
 	}
 	var refused *refusedRow
 	switch {
@@ -69,7 +71,32 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return askFailure(ctx, err)
+	return askFailure(running, err)
+}
+
+// running returns a context that ends a little after the deadline of ctx, at which the server ends the statement, or with ctx before.
+// Through a pooler, it does not end before: some versions of PgBouncer end when a client cancels and closes.
+func (e *Engine) running(ctx context.Context) (context.Context, context.CancelFunc) {
+	running, stop := context.WithTimeout(context.WithoutCancel(ctx), left(ctx)+grace)
+	if !e.capabilities.pooled {
+		context.AfterFunc(ctx, func() {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				stop()
+			}
+		})
+	}
+	return running, stop
+}
+
+// grace is how much longer than the server this process waits for the end of a statement.
+const grace = 2 * time.Second
+
+func left(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Second
+	}
+	return max(time.Until(deadline), time.Millisecond)
 }
 
 // refusedRow is an error of the caller.
@@ -114,13 +141,10 @@ func harmless(ctx context.Context, conn *pgx.Conn, query string) error {
 	return nil
 }
 
-// limits makes the server end a statement a little after ctx, even if this process can't.
+// limits makes the server end a statement a little before ctx, that of running.
 func limits(ctx context.Context) string {
-	left := time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), 0) + time.Second
-	}
-	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SET LOCAL TimeZone = 'UTC'", left.Milliseconds(), askedLock.Milliseconds())
+	timeout := max(left(ctx)-grace, time.Millisecond)
+	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SET LOCAL TimeZone = 'UTC'", timeout.Milliseconds(), askedLock.Milliseconds())
 }
 
 // ask runs the statement. It leaves the transaction to the end of the session.

@@ -143,7 +143,7 @@ func (r *REST) answer(ctx context.Context, q *Query) error {
 	switch {
 	case errors.Is(err, errEnough):
 		return nil
-	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return apierrors.NewTimeoutError(fmt.Sprintf("the query took longer than %d seconds", q.Spec.TimeoutSeconds), 0)
 	}
 	return apistorage.ClientError(err)

@@ -33,13 +33,17 @@ func TestQuery(t *testing.T) {
 	})
 	t.Run("pgbouncer", func(t *testing.T) {
 		t.Parallel()
-		testQuery(t, "postgres", "--datastore", harness.PgBouncer(t, harness.Postgres(t)))
+		testQuery(t, "pooled postgres", "--datastore", harness.PgBouncer(t, harness.Postgres(t)))
 	})
 }
 
 func testQuery(t *testing.T, engine string, flags ...string) {
 	s := serve(t, flags)
-	f := &asked{t: t, s: s, admin: client(t, s.kubeconfig()), engine: engine}
+	f := &asked{t: t, s: s, admin: client(t, s.kubeconfig()), timeout: 30}
+	var pooled bool
+	if f.engine, pooled = strings.CutPrefix(engine, "pooled "); pooled {
+		f.timeout = 3 // which ends queries, not their clients
+	}
 	for i := range 3 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("asked-%d", i)}, Data: map[string]string{"n": fmt.Sprint(i)}}
 		_, err := f.admin.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{FieldManager: "asker"})
@@ -58,6 +62,8 @@ type asked struct {
 	s      *server
 	admin  kubernetes.Interface
 	engine string
+	// timeout is the limit of queries whose clients go away, in seconds.
+	timeout int64
 }
 
 func (f *asked) ask(ctx context.Context, spec query.Spec) (answer query.Status, err error) {
@@ -172,7 +178,7 @@ func (f *asked) atOnce() {
 	for range 2 {
 		group.Go(func() {
 			for { // the third may have been first
-				if _, err := f.ask(ctx, query.Spec{SQL: endless + "count(*) FROM n", TimeoutSeconds: 30}); !apierrors.IsTooManyRequests(err) {
+				if _, err := f.ask(ctx, query.Spec{SQL: endless + "count(*) FROM n", TimeoutSeconds: f.timeout}); !apierrors.IsTooManyRequests(err) {
 					return
 				}
 			}
