@@ -75,7 +75,7 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 }
 
 // running returns a context that ends a little after the deadline of ctx, at which the server ends the statement, or with ctx before.
-// Through a pooler, it does not end before: some versions of PgBouncer end when a client cancels and closes.
+// Through a pooler, it does not end before: PgBouncer 1.18 was gone after some clients had cancelled and closed.
 func (e *Engine) running(ctx context.Context) (context.Context, context.CancelFunc) {
 	running, stop := context.WithTimeout(context.WithoutCancel(ctx), left(ctx)+grace)
 	if !e.capabilities.pooled {
