@@ -41,6 +41,9 @@ func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 }
 
 func newBootstrap(b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
+	if b.options.ReadOnly != "" {
+		return &bootstrap.Bootstrap{}, nil
+	}
 	o, headers := b.options, s.authentication.RequestHeader
 	endpoint := bootstrap.Endpoint{Port: o.Serving.BindPort}
 	if o.EndpointReconciler != noEndpoint {

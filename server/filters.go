@@ -74,6 +74,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return serverfilters.WithCORS(h, o.CORSAllowedOrigins, nil, nil, nil, "true")
 		},
 		s.withConsole,
+		s.withReadOnly,
 		func(h http.Handler) http.Handler {
 			unauthorized := apifilters.WithFailedAuthenticationAudit(apifilters.Unauthorized(serializer), s.audit.Backend, s.audit.Policy)
 			return apifilters.WithAuthentication(h, s.authentication.Authenticator, unauthorized,

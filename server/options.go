@@ -40,6 +40,9 @@ type Options struct {
 	// DataDir holds keys, certificates and the administrator's kubeconfig; with InMemory only the kubeconfig.
 	DataDir  string
 	InMemory bool
+	// ReadOnly is what clients are told that want to change something; "" if they may. With it, the server does nothing but answer: it
+	// does not prepare the cluster, and connects to nobody.
+	ReadOnly string
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.

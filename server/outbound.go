@@ -62,6 +62,9 @@ func newOutbound(o *Options, id string) (outbound, error) {
 			return outbound{}, fmt.Errorf("--egress-selector-config-file: %w", err)
 		}
 	}
+	if o.ReadOnly != "" {
+		config.EgressSelector = unconnected(o.ReadOnly)
+	}
 	if err := o.Tracing.ApplyTo(config.EgressSelector, &config); err != nil {
 		return outbound{}, fmt.Errorf("--tracing-config-file: %w", err)
 	}

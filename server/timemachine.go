@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/query"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/undo"
 )
@@ -34,9 +35,9 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	return &timeMachine{
 		log: log, custom: a.crd,
 		group: changes.Group(map[string]rest.Storage{
-			changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs},
+			changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs}, query.Resource: query.NewREST(b.store),
 		}),
-		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition()},
+		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()},
 	}
 }
 

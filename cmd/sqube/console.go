@@ -17,37 +17,52 @@ import (
 
 func consoleCommand() *cobra.Command {
 	var c cluster
+	var f fileConsole
 	var noBrowser bool
 	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "Open the console in a browser, with the rights of a kubeconfig",
+		Use:   "console [SOURCE]",
+		Short: "Open the console in a browser, with the rights of a kubeconfig or on a backup",
 		Long: `Open the console in a browser, with the rights of a kubeconfig. It is served on this
 machine, at 127.0.0.1 and a random port, until the command is interrupted. Whoever
-has the URL that it prints has these rights.`,
-		Example: "  sqube console --kubeconfig data/admin.kubeconfig",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.load(); err != nil {
-				return err
-			}
+has the URL that it prints has these rights.
+
+With SOURCE, it shows a backup, without any server: a file that sqube backup wrote, or
+a folder or s3://BUCKET/PREFIX that backup --follow or serve --archive writes. What it
+shows is a copy, in a private folder under $TMPDIR that is removed at the end. Nothing
+can be changed in it, nothing in it grows old, and it connects to nobody.`,
+		Example: `  sqube console --kubeconfig data/admin.kubeconfig
+  sqube console /backups/sqube-2026-11-21.db`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
+				return err
+			}
+			defer listener.Close()
+			opened := func(url string) {
+				fmt.Fprintln(cmd.OutOrStdout(), url)
+				if !noBrowser {
+					openBrowser(url)
+				}
+			}
+			if len(args) > 0 {
+				return f.run(cmd, args[0], listener, opened)
+			}
+			if err := c.load(); err != nil {
 				return err
 			}
 			proxy, err := consoleProxy(c.config, listener.Addr().String())
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), proxy.URL())
-			if !noBrowser {
-				openBrowser(proxy.URL())
-			}
+			opened(proxy.URL())
 			server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 			return server.Serve(listener)
 		},
 	}
 	fs := cmd.Flags()
 	c.addFlags(fs)
+	addEncryptionFlag(cmd, &f.encryption)
 	fs.BoolVar(&noBrowser, "no-browser", false, "Only print the URL.")
 	return cmd
 }

@@ -19,7 +19,7 @@ func OpenMemory(ctx context.Context) (*Engine, error) {
 }
 
 func openMemory(ctx context.Context, name string) (*Engine, error) {
-	e := &Engine{}
+	e := &Engine{memory: name}
 	if err := e.openMemory(ctx, name); err != nil {
 		_ = e.Close() // err is the cause
 		return nil, fmt.Errorf("opening an in-memory database: %w", err)

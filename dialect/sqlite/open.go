@@ -28,6 +28,7 @@ import (
 type Engine struct {
 	moving   sync.Mutex // held while versions are moved into history, or purged from it
 	path     string     // without symbolic links
+	memory   string     // the name of a database in memory
 	lock     *os.File   // see lockDatabase; nil if the file is only read
 	readMode *readMode  // nil unless the file is only read
 	writer   *sql.DB

@@ -7,6 +7,7 @@ import { ListView } from './list.js';
 import { change, current, go } from './route.js';
 import { Sidebar } from './sidebar.js';
 import { signInPage } from './signin.js';
+import { mayQuery } from './sql.js';
 import { TimeBar } from './time.js';
 import { views } from './views.js';
 
@@ -15,6 +16,7 @@ const defining = new Set(['namespaces', 'customresourcedefinitions', 'apiservice
 
 class App {
   kinds = [];
+  mayQuery = false;
   limited = ''; // the only namespace whose changes the user may see; '' for all
   route = current();
   #view = null;
@@ -46,7 +48,7 @@ class App {
 
   async #signedIn(user) {
     this.user = user;
-    [this.kinds, this.#spaces] = await Promise.all([kinds(), this.#listNamespaces()]);
+    [this.kinds, this.#spaces, this.mayQuery] = await Promise.all([kinds(), this.#listNamespaces(), mayQuery().catch(() => false)]);
     if (!this.#spaces && !current().ns) history.replaceState(null, '', current().view === 'overview' ? '#/namespace' : location.hash);
     this.route = current();
     this.time = new TimeBar(() => this.#view?.moved?.(), (c) => { if (defining.has(c.object.resource)) this.#refreshSoon(); });
@@ -140,7 +142,7 @@ class App {
       this.#view = this.#make(view);
       fill(this.main, this.#view.element);
       const kind = this.resource(r)?.kind;
-      document.title = [name ?? (view === 'list' ? kind : view[0].toUpperCase() + view.slice(1)), ns, 'sqube'].filter(Boolean).join(' · ');
+      document.title = [name ?? (view === 'list' ? kind : view === 'sql' ? 'SQL' : view[0].toUpperCase() + view.slice(1)), ns, 'sqube'].filter(Boolean).join(' · ');
       document.querySelector('.app')?.classList.remove('menu-open');
     }
     this.sidebar.update();

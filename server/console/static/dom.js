@@ -36,6 +36,7 @@ const icons = {
   trash: 'M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13M10 11v6M14 11v6',
   compare: 'M8 4v16M8 4L4 8M8 4l4 4M16 20V4M16 20l-4-4M16 20l4-4',
   tree: 'M5 4v14h5M5 10h5M13 7h6v6h-6zM13 15h6v6h-6z',
+  sql: 'M4 6h16v12H4zM7.5 10l2.5 2-2.5 2M12 14.5h4',
   search: 'M11 4a7 7 0 100 14 7 7 0 000-14zM16 16l5 5',
   menu: 'M4 7h16M4 12h16M4 17h16',
   previous: 'M15 5l-7 7 7 7',

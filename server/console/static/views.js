@@ -6,6 +6,7 @@ import { empty, h } from './dom.js';
 import { openObject } from './object.js';
 import { Overview } from './overview.js';
 import { go } from './route.js';
+import { SQLView } from './sql.js';
 import { TreeView } from './tree.js';
 
 /** views make a view for the app. */
@@ -15,6 +16,7 @@ export const views = {
   trash: (app) => new ChangesView(app, true),
   compare: (app) => new CompareView(app),
   tree: (app) => new TreeView(app),
+  sql: (app) => (app.mayQuery ? new SQLView(app) : { element: h('div', { class: 'page' }, app.head('SQL'), empty('You may not see this', 'Administrators only may read everything that is stored.')) }),
   object: openObject,
   namespace: (app) => ({
     element: h('div', { class: 'page' }, app.head('Namespace'), empty('Which namespace?', 'You may not list namespaces, so please name yours. ',

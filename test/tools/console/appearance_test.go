@@ -32,6 +32,7 @@ func TestAppearance(t *testing.T) {
 		{"trash", "#/trash?ns=shop", "Bring back"},
 		{"compare", "#/compare?ns=shop&from=1", "Added"},
 		{"owners", "#/tree?ns=shop", "ReplicaSet"},
+		{"sql", "#/sql", "Latest changes"},
 	}
 	for _, look := range []struct {
 		name          string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -48,18 +49,8 @@ func TestSigningIn(t *testing.T) {
 
 // TestKubeconfig uses the console with a client certificate, which is sqube console's to show.
 func TestKubeconfig(t *testing.T) {
-	proxy := exec.CommandContext(t.Context(), os.Getenv("SQUBE_BIN"), "console", "--kubeconfig", kubeconfig, "--no-browser")
-	printed, err := proxy.StdoutPipe()
-	must(t, err)
-	must(t, proxy.Start())
-	defer func() {
-		_ = proxy.Process.Kill()
-		_ = proxy.Wait()
-	}()
-	url, err := bufio.NewReader(printed).ReadString('\n')
-	must(t, err)
 	p := newPage(t)
-	must(t, chromedp.Do(p.ctx, chromedp.Navigate(strings.TrimSpace(url))))
+	p.through("console", "--kubeconfig", kubeconfig, "--no-browser")
 	p.sees("kubernetes-admin", "Who writes")
 	if eval[bool](p, "location.href.includes('key=') || document.cookie !== '' || sessionStorage.length > 0") {
 		t.Error("scripts can read the credentials")
@@ -71,6 +62,45 @@ func TestKubeconfig(t *testing.T) {
 	p.click("button", "Bring back")
 	p.click("dialog .primary:enabled", "Apply")
 	p.sees("Done. This undo is in the history too")
+}
+
+// TestFile shows a backup of the server, without the server.
+func TestFile(t *testing.T) {
+	newNamespace(t, "kept")
+	newConfigMap(t, "jane", "kept", "settings", "early")
+	setConfigMap(t, "omar", "kept", "settings", "late")
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	if out, err := exec.CommandContext(t.Context(), os.Getenv("SQUBE_BIN"), "backup", backup, "--data-dir", filepath.Dir(kubeconfig)).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	setConfigMap(t, "omar", "kept", "settings", "too late")
+	p := newPage(t)
+	p.through("console", backup, "--no-browser")
+	p.sees("administrator", "Who writes")
+	p.open("#/object?r=v1/configmaps&ns=kept&name=settings")
+	p.sees("key: late", "omar changed it", "jane created it")
+	p.keys("[")
+	p.sees("key: early", "Back to live")
+	p.keys("l")
+	p.click(".change.update button", "Undo")
+	p.click("dialog .primary:enabled", "Apply")
+	p.sees("this is a copy of " + backup + ", which can't be changed")
+}
+
+// through opens the console that a command serves.
+func (p *page) through(args ...string) {
+	p.Helper()
+	command := exec.Command(os.Getenv("SQUBE_BIN"), args...) // which is to end by itself, and remove its files
+	printed, err := command.StdoutPipe()
+	must(p, err)
+	must(p, command.Start())
+	p.Cleanup(func() {
+		_ = command.Process.Signal(os.Interrupt)
+		_ = command.Wait()
+	})
+	url, err := bufio.NewReader(printed).ReadString('\n')
+	must(p, err)
+	must(p, chromedp.Do(p.ctx, chromedp.Navigate(strings.TrimSpace(url))))
 }
 
 func TestLiveList(t *testing.T) {

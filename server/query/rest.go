@@ -1,0 +1,150 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// Resource is the name of the resource.
+const Resource = "queries"
+
+// The limits of a query.
+const (
+	defaultTimeout, maxTimeout = 10, 30 // seconds
+	defaultRows, maxRows       = 1000, 10_000
+	maxBytes                   = 4 << 20 // of the rows, as JSON
+	maxSQL                     = 64 << 10
+)
+
+func init() { changes.Register(&Query{}) }
+
+// REST serves the resource queries, which can only be created.
+type REST struct {
+	store *sqlstore.Store
+	// running are the queries that run now. Each can keep a processor busy, and old versions from being removed.
+	running chan struct{}
+}
+
+var (
+	_ rest.Creater              = &REST{}
+	_ rest.Scoper               = &REST{}
+	_ rest.SingularNameProvider = &REST{}
+)
+
+// NewREST returns the resource for a store.
+func NewREST(store *sqlstore.Store) *REST { return &REST{store, make(chan struct{}, 2)} }
+
+// New implements rest.Storage.
+func (*REST) New() runtime.Object { return &Query{} }
+
+// Destroy implements rest.Storage.
+func (*REST) Destroy() {}
+
+// NamespaceScoped implements rest.Scoper.
+func (*REST) NamespaceScoped() bool { return false }
+
+// GetSingularName implements rest.SingularNameProvider.
+func (*REST) GetSingularName() string { return "query" }
+
+// Create answers the query.
+func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	q, ok := object.(*Query)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Query: %T", object))
+	}
+	q.ManagedFields = nil // it is not stored, so its fields have no owners
+	if wrong := q.Spec.check(); len(wrong) > 0 {
+		return nil, invalid(q, wrong)
+	}
+	if validate != nil {
+		if err := validate(ctx, object.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case r.running <- struct{}{}:
+		defer func() { <-r.running }()
+	default:
+		return nil, apierrors.NewTooManyRequests("other queries are running", 1)
+	}
+	return q, r.answer(ctx, q)
+}
+
+func (s *Spec) check() (wrong field.ErrorList) {
+	at := field.NewPath("spec")
+	switch {
+	case strings.TrimSpace(s.SQL) == "":
+		wrong = append(wrong, field.Required(at.Child("sql"), "a statement"))
+	case len(s.SQL) > maxSQL:
+		wrong = append(wrong, field.TooLong(at.Child("sql"), "", maxSQL))
+	}
+	for name, given := range map[string][2]int64{"timeoutSeconds": {s.TimeoutSeconds, maxTimeout}, "maxRows": {s.MaxRows, maxRows}} {
+		if given[0] < 0 || given[0] > given[1] {
+			wrong = append(wrong, field.Invalid(at.Child(name), given[0], fmt.Sprintf("must be between 1 and %d", given[1])))
+		}
+	}
+	return wrong
+}
+
+func invalid(q *Query, wrong field.ErrorList) error {
+	return apierrors.NewInvalid(changes.GroupVersion.WithKind("Query").GroupKind(), q.Name, wrong)
+}
+
+// errEnough ends a query whose answer is complete.
+var errEnough = errors.New("enough")
+
+func (r *REST) answer(ctx context.Context, q *Query) error {
+	if q.Spec.TimeoutSeconds == 0 {
+		q.Spec.TimeoutSeconds = defaultTimeout
+	}
+	if q.Spec.MaxRows == 0 {
+		q.Spec.MaxRows = defaultRows
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Duration(q.Spec.TimeoutSeconds)*time.Second)
+	defer cancel()
+	q.Status = Status{Columns: []string{}, Rows: [][]any{}}
+	began, bytes := time.Now(), 0
+	err := r.store.Ask(limited, q.Spec.SQL, func(columns []string) { q.Status.Columns = append(q.Status.Columns, columns...) }, func(row []any) error {
+		if int64(len(q.Status.Rows)) == q.Spec.MaxRows {
+			q.Status.Cut = fmt.Sprintf("there are more than %d rows", q.Spec.MaxRows)
+			return errEnough
+		}
+		for i, value := range row {
+			if text, ok := value.(string); ok {
+				row[i] = strings.ToValidUTF8(text, "\uFFFD")
+			}
+		}
+		text, err := json.Marshal(row)
+		if bytes += len(text); bytes > maxBytes {
+			q.Status.Cut = fmt.Sprintf("the rows have more than %d MiB", maxBytes>>20)
+			return errEnough
+		}
+		q.Status.Rows = append(q.Status.Rows, row)
+		return err
+	})
+	q.Status.Milliseconds = time.Since(began).Milliseconds()
+	if wrong, ok := errors.AsType[*sqlstore.StatementError](err); ok {
+		return invalid(q, field.ErrorList{field.Invalid(field.NewPath("spec", "sql"), field.OmitValueType{}, wrong.Error())})
+	}
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return apierrors.NewTimeoutError(fmt.Sprintf("the query took longer than %d seconds", q.Spec.TimeoutSeconds), 0)
+	}
+	return apistorage.ClientError(err)
+}
