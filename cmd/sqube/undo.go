@@ -10,11 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
-	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 )
 
@@ -92,7 +89,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := post(cmd.Context(), o.config, &undo.Undo{Spec: spec})
+	answer, err := o.post(cmd.Context(), &undo.Undo{Spec: spec})
 	if err != nil {
 		return terminal.OneLine(err)
 	}
@@ -160,15 +157,7 @@ func (o *undoOptions) named(args []string) (*undo.ObjectReference, error) {
 }
 
 // post sends an undo and returns the answer.
-func post(ctx context.Context, config *rest.Config, sent *undo.Undo) (*undo.Undo, error) {
-	config = rest.CopyConfig(config)
-	config.GroupVersion, config.APIPath = &changes.GroupVersion, "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(changes.Scheme).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, err
-	}
+func (o *undoOptions) post(ctx context.Context, sent *undo.Undo) (*undo.Undo, error) {
 	answer := &undo.Undo{}
-	err = client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
-	return answer, err
+	return answer, o.client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
 }
