@@ -55,11 +55,19 @@ func (l *changeLog) read(ctx context.Context, form, token string, list any) erro
 	if token != "" {
 		r = r.Param("continue", token)
 	}
-	text, err := r.Do(ctx).Raw()
+	text, err := answer(r.Do(ctx))
 	if err != nil {
 		return terminal.OneLine(err)
 	}
 	return json.Unmarshal(text, list)
+}
+
+// answer returns the text of an answer, or the error that it is. Raw alone would not read the error.
+func answer(result rest.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
 }
 
 func (l *changeLog) page(ctx context.Context, token string) (*changes.ChangeList, error) {

@@ -134,7 +134,7 @@ func (c *cluster) get(ctx context.Context, resource schema.GroupResource, versio
 	if revision != 0 {
 		request = request.Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact")
 	}
-	text, err := request.Do(ctx).Raw()
+	text, err := answer(request.Do(ctx))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
