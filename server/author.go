@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -23,7 +24,7 @@ func (s *Server) withAuthor(next http.Handler) http.Handler {
 			return
 		}
 		author := sqlstore.Author{FieldManager: fieldManager(r)}
-		if s.audit.Backend != nil {
+		if s.audit.Backend != nil || r.Header.Get(auditinternal.HeaderAuditID) != "" { // which tells what belongs together, as in an undo
 			author.AuditID = string(audit.GetAuditIDTruncated(r.Context()))
 		}
 		author.Address, _, _ = net.SplitHostPort(r.RemoteAddr) // not what headers say, which a client may set; "" within the process

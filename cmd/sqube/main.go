@@ -21,14 +21,17 @@ import (
 
 func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // serve sets its own; the other commands do not log
-	err := root().Execute()
+	cmd, err := root().ExecuteC()
 	if err == nil {
 		return
 	}
-	if !errors.Is(err, errLogged) {
+	if !errors.Is(err, errLogged) && !errors.Is(err, errDifferent) {
 		for _, line := range lines(err) {
 			fmt.Fprintln(os.Stderr, "sqube:", terminal.Printable(line))
 		}
+	}
+	if cmd.Name() == diffName && !errors.Is(err, errDifferent) {
+		os.Exit(2) // as of diff and kubectl diff
 	}
 	os.Exit(1)
 }
@@ -58,7 +61,7 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), undoCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
@@ -29,11 +28,7 @@ and archives are not touched. It takes the right to delete the collection of cha
 			if err != nil {
 				return err
 			}
-			client, err := kubernetes.NewForConfig(c.config)
-			if err != nil {
-				return err
-			}
-			err = client.RESTClient().Delete().AbsPath("/apis", changes.GroupVersion.String()).NamespaceIfScoped(namespace, namespace != "").Resource(changes.Resource).
+			err = c.client.Delete().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Resource).
 				Param("fieldSelector", fmt.Sprintf("resource=%s,name=%s", resource, name)).Do(cmd.Context()).Error()
 			if err != nil {
 				return terminal.OneLine(err)

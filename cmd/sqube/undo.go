@@ -9,12 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
-	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 )
 
@@ -64,6 +62,7 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&o.before, "before", 0, "Bring the object back to what it was before the change with this revision.")
 	fs.StringVar(&o.changes.User, "user", "", "Take back what this user did.")
 	fs.StringVar(&o.changes.FieldManager, "manager", "", "Take back what was done with this field manager, such as kubectl-edit.")
+	fs.StringVar(&o.changes.AuditID, "audit-id", "", "Take back what the request with this id in the audit log did, or an undo, as it says at its end.")
 	fs.StringVar(&o.since, "since", "", "Take back only what was done since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
 	fs.StringVar(&o.until, "until", "", "Take back only what was done before then: a time, or how long ago.")
 	fs.Int64Var(&o.changes.AfterRevision, "after-revision", 0, "Take back only what was done after this revision.")
@@ -92,7 +91,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := post(cmd.Context(), o.config, &undo.Undo{Spec: spec})
+	answer, err := o.post(cmd.Context(), &undo.Undo{Spec: spec})
 	if err != nil {
 		return terminal.OneLine(err)
 	}
@@ -112,8 +111,8 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 		return nil, errors.New("--to and --before are for one object: want a resource and a name, such as deployments.apps web")
 	}
 	c := o.changes
-	if c.User == "" && c.FieldManager == "" && o.since == "" && c.AfterRevision == 0 {
-		return nil, errors.New("want a resource and a name, or at least one of --user, --manager, --since and --after-revision")
+	if c.User == "" && c.FieldManager == "" && c.AuditID == "" && o.since == "" && c.AfterRevision == 0 {
+		return nil, errors.New("want a resource and a name, or at least one of --user, --manager, --audit-id, --since and --after-revision")
 	}
 	c.Namespace = o.namespace
 	for flag, text := range map[string]struct {
@@ -135,7 +134,7 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 // moment returns the moment to which an object goes back, nil if there is none.
 func (o *undoOptions) moment(now time.Time) (*undo.Moment, error) {
 	c := o.changes
-	if c.User != "" || c.FieldManager != "" || o.since != "" || o.until != "" || c.AfterRevision != 0 || c.BeforeRevision != 0 || len(c.Resources) > 0 {
+	if c.User != "" || c.FieldManager != "" || c.AuditID != "" || o.since != "" || o.until != "" || c.AfterRevision != 0 || c.BeforeRevision != 0 || len(c.Resources) > 0 {
 		return nil, errors.New("an object goes back with --to or --before; the other flags select changes without a resource and a name")
 	}
 	switch {
@@ -159,16 +158,19 @@ func (o *undoOptions) named(args []string) (*undo.ObjectReference, error) {
 	return &undo.ObjectReference{Group: resource.Group, Resource: resource.Resource, Namespace: namespace, Name: name}, err
 }
 
-// post sends an undo and returns the answer.
-func post(ctx context.Context, config *rest.Config, sent *undo.Undo) (*undo.Undo, error) {
-	config = rest.CopyConfig(config)
-	config.GroupVersion, config.APIPath = &changes.GroupVersion, "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(changes.Scheme).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, err
-	}
+// post sends an undo and returns the answer. Who may not undo in the whole cluster may perhaps in the namespace.
+func (o *undoOptions) post(ctx context.Context, sent *undo.Undo) (*undo.Undo, error) {
 	answer := &undo.Undo{}
-	err = client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
+	err := o.client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
+	namespace := o.namespace
+	if object := sent.Spec.Object; object != nil {
+		namespace = object.Namespace
+		if object.Group == "" && object.Resource == "namespaces" {
+			namespace = object.Name
+		}
+	}
+	if apierrors.IsForbidden(err) && namespace != "" {
+		err = o.client.Post().Namespace(namespace).Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
+	}
 	return answer, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -49,10 +50,21 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
 	case applied != nil:
-		fmt.Fprintf(text, "To take this back: %s --manager %s --after-revision %d --before-revision %d\n", command, undo.Manager, applied.AfterRevision, applied.BeforeRevision)
+		line("", "To take this back: %s --user %s --audit-id %s --after-revision %d --before-revision %d", command,
+			shell(applied.User), shell(applied.AuditID), applied.AfterRevision, applied.BeforeRevision)
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
+
+// shell quotes a text for a shell.
+func shell(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 func headline(s *undo.Step) string {

@@ -183,6 +183,14 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	default:
 		s.Between(at.Last, 0)
 	}
+	if !s.until.IsZero() && options.Continue == "" { // the log as it was then, 0 if that is not kept
+		revision, err := r.log.Store.RevisionAt(ctx, s.until)
+		if err != nil {
+			return nil, apistorage.ClientError(err)
+		}
+		at.Snapshot = min(at.Snapshot, revision)
+		s.Between(0, at.Snapshot+1)
+	}
 	began := at
 	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Kept: kept, Items: []Change{}}
 	bytes, due := 0, time.Now().Add(pageTime)

@@ -23,9 +23,17 @@ import (
 // endpoint is one resource or subresource.
 type endpoint struct {
 	namespaced bool
+	within     bool // also a collection in each namespace, though it has none: see CreaterInNamespaces
 	verbs      metav1.Verbs
 	// routes are made at the first request, since most servers get requests for few resources.
 	routes func() *routes
+}
+
+// CreaterInNamespaces is implemented by a storage of objects without a namespace, which are not stored, but can be created in one: what
+// they ask for is then limited to it, and so is the right that it takes.
+type CreaterInNamespaces interface {
+	rest.Creater
+	CreatesInNamespaces()
 }
 
 // routes has the methods of all paths of an endpoint.
@@ -62,7 +70,8 @@ func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handl
 		LimitErrors(store)
 		sharePrinter(store)
 	}
-	return &endpoint{namespaced: t.namespaced, verbs: verbsOf(t), routes: sync.OnceValue(func() *routes { return newRoutes(c, b) })}, scope, nil
+	_, within := t.storage.(CreaterInNamespaces)
+	return &endpoint{namespaced: t.namespaced, within: within, verbs: verbsOf(t), routes: sync.OnceValue(func() *routes { return newRoutes(c, b) })}, scope, nil
 }
 
 // newRoutes makes the routes that the storage of the target supports. These are the verbs of verbsOf.

@@ -164,7 +164,7 @@ func (v *servedVersion) whole(resource string) methods {
 }
 
 func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
-	if e := v.endpoints[resource]; e != nil && e.namespaced == namespaced {
+	if e := v.endpoints[resource]; e != nil && (e.namespaced == namespaced || e.within) {
 		return e.routes().collection
 	}
 	return nil

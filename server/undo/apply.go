@@ -31,7 +31,7 @@ const (
 // run applies a plan, step by step, and sets their results. It goes on after a step that fails, but for what needs it, and ends before
 // the request's time is up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which
 // revisions its writes are.
-func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *Range) {
+func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *ChangeSelector) {
 	complete = true
 	var failed []*Step
 	for i := range steps {
@@ -58,6 +58,9 @@ func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied
 		step.Result = Done
 		applied = applied.with(revision)
 	}
+	if applied != nil {
+		applied.User, applied.AuditID = p.past.user.GetName(), p.cluster.auditID
+	}
 	return complete, applied
 }
 
@@ -76,14 +79,15 @@ func needed(step *Step, failed []*Step) string {
 	return ""
 }
 
-func (r *Range) with(revision int64) *Range {
+// with adds a revision to those that are selected.
+func (c *ChangeSelector) with(revision int64) *ChangeSelector {
 	switch {
 	case revision == 0:
-		return r
-	case r == nil:
-		return &Range{revision - 1, revision + 1}
+		return c
+	case c == nil:
+		return &ChangeSelector{AfterRevision: revision - 1, BeforeRevision: revision + 1}
 	}
-	return &Range{min(r.AfterRevision, revision-1), max(r.BeforeRevision, revision+1)}
+	return &ChangeSelector{AfterRevision: min(c.AfterRevision, revision-1), BeforeRevision: max(c.BeforeRevision, revision+1)}
 }
 
 // apply applies a step and returns the revision of the write. If the object has changed since the plan, it plans the step anew, and

@@ -3,6 +3,7 @@ package undo
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -21,20 +23,36 @@ type cluster struct {
 	dynamic   dynamic.Interface
 	discovery discovery.DiscoveryInterface
 	resources map[schema.GroupVersion][]metav1.APIResource
+	auditID   string // of all requests
 }
 
-// newCluster returns the cluster that a configuration reaches, as its user.
-func newCluster(config *rest.Config) (*cluster, error) {
+// newCluster returns the cluster that a configuration reaches, as its user. All requests have the same audit id, so that it is known which
+// writes belong together.
+func newCluster(config *rest.Config, auditID string) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = Manager // the manager of deletions
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return identified{next, auditID} })
 	dynamic, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	discovery, err := discovery.NewDiscoveryClientForConfig(config)
-	return &cluster{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}}, err
+	return &cluster{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}, auditID: auditID}, err
+}
+
+// identified gives requests an audit id.
+type identified struct {
+	next    http.RoundTripper
+	auditID string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (i identified) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(auditinternal.HeaderAuditID, i.auditID)
+	return i.next.RoundTrip(r)
 }
 
 func (c *cluster) in(resource schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {

@@ -14,18 +14,14 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 		"revision": described("integer", "Its revision."), "operation": described("string", "create, update or delete."), "time": moment,
 		"user": described("string", "Who made it."), "fieldManager": described("string", "With which manager."),
 	})
-	between := func(description string) apiextensionsv1.JSONSchemaProps {
+	selector := func(description string) apiextensionsv1.JSONSchemaProps {
 		return fields(description, properties{
 			"afterRevision": described("integer", "Only what was written after this revision."), "beforeRevision": described("integer", "Only what was written before this revision."),
+			"user": described("string", "Only what this user did."), "fieldManager": described("string", "Only what was done with this manager."),
+			"auditID": described("string", "Only what was done by the request with this id in the audit log. All changes of one undo have the same."),
+			"since":   moment, "until": moment, "namespace": described("string", "Only what was done in this namespace."),
+			"resources": listOf(described("string", ""), "Only of these resources, such as configmaps or deployments.apps."),
 		})
-	}
-	selector := between("The changes to take back, whatever they are of. It must have user, fieldManager, since or afterRevision.")
-	for name, schema := range (properties{
-		"user": described("string", "Only what this user did."), "fieldManager": described("string", "Only what was done with this manager."),
-		"since": moment, "until": moment, "namespace": described("string", "Only what was done in this namespace."),
-		"resources": listOf(described("string", ""), "Only of these resources, such as configmaps or deployments.apps."),
-	}) {
-		selector.Properties[name] = schema
 	}
 	step := fields("", properties{
 		"action": described("string", "create, update, delete or leave."),
@@ -57,14 +53,14 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 				"to": fields("The moment to which the object is brought back. If it is unset, the object must have been deleted.", properties{
 					"revision": described("integer", "A resourceVersion."), "before": described("integer", "The revision of the first change to take back."), "time": moment,
 				}),
-				"changes": selector,
+				"changes": selector("The changes to take back, whatever they are of. It must have user, fieldManager, auditID, since or afterRevision."),
 				"force":   described("boolean", "Overwrite later changes by others."),
 				"apply":   described("boolean", "Apply the plan. Otherwise it is only returned."),
 			}),
 			"status": fields("The answer.", properties{
 				"plan":     listOf(step, "The steps in their order."),
 				"complete": described("boolean", "Set if after applying the plan nothing is left of it to do."),
-				"applied":  between("The revisions of what the undo has written. These changes can be undone, too."),
+				"applied":  selector("The changes that the undo has made, as spec.changes of one that takes them back."),
 				"notes":    listOf(described("string", ""), "What concerns the whole plan."),
 			}),
 		}))

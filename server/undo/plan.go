@@ -116,8 +116,8 @@ func (s *Spec) validate() error {
 			return refuse("spec.object must have a name, and a kind or a resource")
 		}
 	}
-	if c := s.Changes; c != nil && c.User == "" && c.FieldManager == "" && c.Since == nil && c.AfterRevision == 0 {
-		return refuse("spec.changes must have a user, a fieldManager, since or afterRevision: it would be everything otherwise")
+	if c := s.Changes; c != nil && c.User == "" && c.FieldManager == "" && c.AuditID == "" && c.Since == nil && c.AfterRevision == 0 {
+		return refuse("spec.changes must have a user, a fieldManager, an auditID, since or afterRevision: it would be everything otherwise")
 	}
 	if to := s.To; to != nil {
 		given := 0
@@ -128,6 +128,26 @@ func (s *Spec) validate() error {
 		}
 		if given != 1 || to.Revision < 0 || to.Before < 0 {
 			return refuse("spec.to must have one of revision, before and time")
+		}
+	}
+	return nil
+}
+
+// limit limits what to undo to the namespace of the request, unless that is "".
+func (s *Spec) limit(namespace string) error {
+	if namespace == "" {
+		return nil
+	}
+	if c := s.Changes; c != nil {
+		if c.Namespace != "" && c.Namespace != namespace {
+			return refuse("spec.changes.namespace is not %s, the namespace of the request", namespace)
+		}
+		c.Namespace = namespace
+	}
+	if o := s.Object; o != nil && o.Namespace != namespace {
+		itself := o.Group == "" && (o.APIVersion == "" || o.APIVersion == "v1") && (o.Resource == "namespaces" || o.Kind == "Namespace") && o.Name == namespace
+		if !itself {
+			return refuse("spec.object is not in %s, the namespace of the request", namespace)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -46,6 +47,9 @@ func (*REST) Destroy() {}
 // NamespaceScoped implements rest.Scoper.
 func (*REST) NamespaceScoped() bool { return false }
 
+// CreatesInNamespaces implements handlers.CreaterInNamespaces, for those who may undo in one namespace only.
+func (*REST) CreatesInNamespaces() {}
+
 // GetSingularName implements rest.SingularNameProvider.
 func (*REST) GetSingularName() string { return "undo" }
 
@@ -71,11 +75,14 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 	default:
 		return nil, apierrors.NewTooManyRequests("other undos are going on", 1)
 	}
-	cluster, err := newCluster(r.ConfigAs(caller))
+	cluster, err := newCluster(r.ConfigAs(caller), string(audit.GetAuditIDTruncated(ctx)))
 	if err != nil {
 		return nil, err
 	}
 	p := &planner{past: &past{r.Log, caller}, cluster: cluster}
+	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
+		return nil, err
+	}
 	steps, err := p.plan(ctx, &undo.Spec)
 	if err != nil {
 		return nil, err

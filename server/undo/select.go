@@ -98,7 +98,12 @@ func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
 	if q.After < begin {
 		s.notes = append(s.notes, fmt.Sprintf("history begins after revision %d: what was done before is not taken back", begin))
 	}
-	return s.past.walk(ctx, q, c.matches, s.add)
+	return s.past.walk(ctx, q, c.matches, func(change *change) error {
+		if c.AuditID != "" && c.AuditID != change.AuditID { // which is known only now
+			return nil
+		}
+		return s.add(change)
+	})
 }
 
 func (c *ChangeSelector) matches(change *history.Change) bool {
@@ -111,11 +116,11 @@ func (c *ChangeSelector) matches(change *history.Change) bool {
 		c.User != "" && c.User != change.User,
 		c.FieldManager != "" && c.FieldManager != change.FieldManager,
 		// An undo that is run again must not take itself back.
-		c.FieldManager == "" && change.FieldManager == Manager && !c.one(change):
+		c.FieldManager == "" && c.AuditID == "" && change.FieldManager == Manager && !c.one(change):
 		return false
 	}
 	// What controllers do follows from what others did. They will do it again, or take it back themselves.
-	return c.User != "" || c.FieldManager != "" || c.one(change) || !automatic(change.User)
+	return c.User != "" || c.FieldManager != "" || c.AuditID != "" || c.one(change) || !automatic(change.User)
 }
 
 // one reports whether the selector is of just one change, by its revision.

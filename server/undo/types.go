@@ -48,10 +48,12 @@ type Moment struct {
 	Time   *metav1.Time `json:"time,omitempty"`
 }
 
-// ChangeSelector selects changes. At least one of user, fieldManager, since and afterRevision must be set.
+// ChangeSelector selects changes. At least one of user, fieldManager, auditID, since and afterRevision must be set.
 type ChangeSelector struct {
 	User         string `json:"user,omitempty"`
 	FieldManager string `json:"fieldManager,omitempty"`
+	// auditID is that of a request. All changes of one undo have the same.
+	AuditID string `json:"auditID,omitempty"`
 	// since and until limit the time of the changes, afterRevision and beforeRevision their revisions, both without the limit itself.
 	Since          *metav1.Time `json:"since,omitempty"`
 	Until          *metav1.Time `json:"until,omitempty"`
@@ -68,17 +70,10 @@ type Status struct {
 	Plan []Step `json:"plan"`
 	// complete is set if after applying the plan nothing is left of it to do.
 	Complete bool `json:"complete,omitempty"`
-	// applied has the changes that the undo has made, nil if there are none. They can be undone with changes.fieldManager sqube-undo,
-	// afterRevision and beforeRevision.
-	Applied *Range `json:"applied,omitempty"`
+	// applied selects the changes that the undo has made, and no others, nil if there are none. They can be undone with it as changes.
+	Applied *ChangeSelector `json:"applied,omitempty"`
 	// notes say what concerns the whole plan, such as how far history reaches.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// Range are the revisions between two, both without the limits themselves.
-type Range struct {
-	AfterRevision  int64 `json:"afterRevision"`
-	BeforeRevision int64 `json:"beforeRevision"`
 }
 
 // Action is what a step does.
@@ -171,16 +166,20 @@ func (s Spec) deepCopy() Spec {
 		s.To = pointer(s.To)
 		s.To.Time = s.To.Time.DeepCopy()
 	}
-	if s.Changes != nil {
-		s.Changes = pointer(s.Changes)
-		s.Changes.Since, s.Changes.Until = s.Changes.Since.DeepCopy(), s.Changes.Until.DeepCopy()
-		s.Changes.Resources = append([]string(nil), s.Changes.Resources...)
-	}
+	s.Changes = s.Changes.deepCopy()
 	return s
 }
 
+func (c *ChangeSelector) deepCopy() *ChangeSelector {
+	if c = pointer(c); c != nil {
+		c.Since, c.Until = c.Since.DeepCopy(), c.Until.DeepCopy()
+		c.Resources = append([]string(nil), c.Resources...)
+	}
+	return c
+}
+
 func (s Status) deepCopy() Status {
-	s.Applied = pointer(s.Applied)
+	s.Applied = s.Applied.deepCopy()
 	s.Notes = append([]string(nil), s.Notes...)
 	s.Plan = append([]Step(nil), s.Plan...)
 	for i := range s.Plan {

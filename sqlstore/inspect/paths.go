@@ -138,16 +138,36 @@ func byKey(list []any, key string) (map[string]any, bool) {
 			return nil, false
 		}
 		text := fmt.Sprint(value)
-		if _, twice := items[text]; twice || !has {
-			return nil, false
-		}
 		if !keyText.MatchString(text) {
 			text = fmt.Sprintf("%q", text)
+		}
+		if _, twice := items[text]; twice || !has {
+			return nil, false
 		}
 		items[text] = item
 	}
 	return items, true
 }
+
+// Items returns the items of a list by all steps of a path that may stand for them: [0], and [name=web].
+func Items(list []any) map[string]any {
+	items := map[string]any{}
+	for i, item := range list {
+		items[fmt.Sprintf("[%d]", i)] = item
+	}
+	for _, key := range itemKeys {
+		named, _ := byKey(list, key)
+		for value, item := range named {
+			items[fmt.Sprintf("[%s=%s]", key, value)] = item
+		}
+	}
+	return items
+}
+
+var steps = regexp.MustCompile(`\.[A-Za-z_][A-Za-z0-9_]*|\[(?:"(?:[^"\\]|\\.)*"|[^\]"]+(?:"(?:[^"\\]|\\.)*")?)\]`)
+
+// Steps splits a path.
+func Steps(path string) []string { return steps.FindAllString(path, -1) }
 
 var keyText = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,8 +26,7 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestUndo breaks things in several ways and brings them back with sqube undo. Each subtest has its own users and namespace. They run one
-// after the other: what takes an undo back takes back all undos of that time.
+// TestUndo breaks things in several ways and brings them back with sqube undo. Each subtest has its own users and namespace.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -37,7 +38,7 @@ func TestUndo(t *testing.T) {
 		})
 		f := &undone{kubeconfig: s.kubeconfig()}
 		for name, test := range map[string]func(*testing.T){
-			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin,
+			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook,
 		} {
 			t.Run(name, test)
 		}
@@ -82,10 +83,12 @@ func undo(t *testing.T, kubeconfig string, args ...string) string {
 
 var numbers = regexp.MustCompile(`(revision|takes back|with [a-z-]+,) \d+`)
 
+var auditID = regexp.MustCompile(`--audit-id [-0-9a-f]{36}`)
+
 // says compares what sqube undo prints, but for the revisions.
 func says(t *testing.T, got, want string) {
 	t.Helper()
-	if masked := numbers.ReplaceAllString(got, "$1 N"); masked != want {
+	if masked := auditID.ReplaceAllString(numbers.ReplaceAllString(got, "$1 N"), "--audit-id ID"); masked != want {
 		t.Errorf("sqube undo prints\n%s\nwant\n%s", masked, want)
 	}
 }
@@ -108,6 +111,7 @@ func inverse(t *testing.T, printed string) []string {
 	if !found {
 		t.Fatalf("it does not say how to take it back:\n%s", printed)
 	}
+	command, _, _ = strings.Cut(command, "\n")
 	return strings.Fields(command)
 }
 
@@ -146,7 +150,7 @@ func (f *undone) image(t *testing.T) {
 	patch(joes, `{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"proxy","image":"proxy:2"}]}}}}`)
 
 	const changed = "update  deployments.apps image/web%s\n    takes back N by jane with hand\n    .spec.template.spec.containers[name=app].image: \"%s\" → \"app:1\"\n"
-	const back = "To take this back: sqube undo --manager sqube-undo --after-revision N --before-revision N\n"
+	const back = "To take this back: sqube undo --user jane --audit-id ID --after-revision N --before-revision N\n"
 	says(t, undo(t, jane, "--user", "jane", "--resources", "deployments.apps"), fmt.Sprintf(changed, "", "app:wrong")+"\n"+totals(0, 1, 0, 0)+"\n"+planned)
 	expect("app:wrong proxy:2 3")
 	args := []string{"--user", "jane", "--resources", "deployments.apps", "--apply"}
@@ -297,9 +301,10 @@ func (f *undone) rights(t *testing.T) {
 		})
 	}
 	const unknown = "sqube: history has no %s: it never was, was deleted longer ago than history reaches, or you may not get it\n"
-	says(t, undo(t, viewer, "cm/seen", "-n", "rights"), `sqube: undos.history.sqube.io is forbidden: User "viewer" cannot create resource "undos" in API group "history.sqube.io" at the cluster scope`+"\n")
+	says(t, undo(t, viewer, "cm/seen", "-n", "rights"), `sqube: undos.history.sqube.io is forbidden: User "viewer" cannot create resource "undos" in API group "history.sqube.io" in the namespace "rights"`+"\n")
 
-	_, err = roots.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "undo"},
+	// A role within the namespace suffices, as those of edit and admin, which include it.
+	_, err = roots.RbacV1().RoleBindings("rights").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "undo"},
 		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "sqube:undo"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "viewer"}}}, metav1.CreateOptions{})
 	must(t, err)
 	untilSays(fmt.Sprintf(unknown, "configmaps rights/seen"), "cm/seen", "-n", "rights")
@@ -319,6 +324,63 @@ func (f *undone) rights(t *testing.T) {
 	if _, err := roots.CoreV1().ConfigMaps("rights").Get(ctx, "seen", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
+	const forbidden = `sqube: undos.history.sqube.io is forbidden: User "viewer" cannot create resource "undos" in API group "history.sqube.io" at the cluster scope` + "\n"
+	says(t, undo(t, viewer, "--user", "root"), forbidden)
+	body := `{"apiVersion":"history.sqube.io/v1alpha1","kind":"Undo","spec":{"changes":{"user":"root","namespace":"default"}}}`
+	err = roots.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/namespaces/rights/undos").SetHeader("Impersonate-User", "viewer").Body([]byte(body)).Do(ctx).Error()
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("in one namespace, an undo in another is %v", err)
+	}
+}
+
+// webhook undoes what a webhook that must be asked and can't be denies for one of ten objects. When it is gone, the undo goes on.
+func (f *undone) webhook(t *testing.T) {
+	ctx := t.Context()
+	wanda, c := f.administrator(t, "wanda")
+	makeNamespace(t, c, "webhook")
+	made := ""
+	for i := range 10 {
+		s, err := c.CoreV1().ConfigMaps("webhook").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i), Labels: map[string]string{"n": fmt.Sprint(i)}}}, metav1.CreateOptions{})
+		must(t, err)
+		made = s.ResourceVersion
+	}
+	for i := range 10 {
+		must(t, c.CoreV1().ConfigMaps("webhook").Delete(ctx, fmt.Sprint("c", i), metav1.DeleteOptions{}))
+	}
+	url, none, fail, scope := "https://127.0.0.1:1/", admissionv1.SideEffectClassNone, admissionv1.Fail, admissionv1.NamespacedScope
+	_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "gone"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "gone.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, SideEffects: &none, FailurePolicy: &fail,
+			AdmissionReviewVersions: []string{"v1"}, ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"n": "4"}},
+			Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}, Scope: &scope}}},
+		}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the webhook is asked", func() error {
+		_, err := c.CoreV1().ConfigMaps("webhook").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{"n": "4"}}}, metav1.CreateOptions{DryRun: []string{"All"}})
+		if err == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	args := []string{"--user", "wanda", "-n", "webhook", "--after-revision", made, "--apply"}
+	printed := undo(t, wanda, args...)
+	if strings.Count(printed, "(done)") != 9 || !strings.Contains(printed, `create  configmaps webhook/c4 (failed): Internal error occurred: failed calling webhook "gone.example.com"`) {
+		t.Errorf("with a webhook that fails, sqube undo prints\n%s", printed)
+	}
+	has(t, printed, "sqube: not everything has been applied: run the same command again to go on")
+	back := inverse(t, printed)[:4] // by whom and with which id
+	must(t, c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "gone", metav1.DeleteOptions{}))
+	eventually(t, "the rest comes back", func() error {
+		_, stderr, code := run(t, append([]string{"undo", "--kubeconfig", wanda}, args...))
+		if code != 0 {
+			return errors.New(stderr)
+		}
+		return nil
+	})
+	has(t, undo(t, wanda, append(back, "--after-revision", made)...), totals(0, 0, 9, 0)) // but not what came back later
 }
 
 // plugin undoes through kubectl: with kubectl-sqube, which is the same binary, and with an object of kind Undo.
@@ -343,7 +405,7 @@ func (f *undone) plugin(t *testing.T) {
 	}
 	printed := kubectl("sqube", "undo", "--user", "pat", "--manager", "hand", "--apply")
 	has(t, printed, "update  secrets plugin/door (done)", "    .data.code: (1 bytes) → (4 bytes)")
-	if !strings.Contains(printed, "\nTo take this back: kubectl sqube undo --manager sqube-undo --after-revision ") {
+	if !strings.Contains(printed, "\nTo take this back: kubectl sqube undo --user pat --audit-id ") {
 		t.Errorf("kubectl sqube prints %s", printed)
 	}
 	door, err := c.CoreV1().Secrets("plugin").Get(t.Context(), "door", metav1.GetOptions{})

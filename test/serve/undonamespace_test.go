@@ -197,7 +197,7 @@ func (f *undone) definition(t *testing.T) {
 	remove()
 	has(t, undo(t, carl, "ns/gadgets-a"), "leave   gadgets.example.com gadgets-a/g0: gadgets.example.com is not served: bring back its CustomResourceDefinition first")
 	// All of it followed from what carl did, and comes back in the right order.
-	args := append(inverse(t, printed)[2:4], "--user", "carl", "--resources", "namespaces,customresourcedefinitions.apiextensions.k8s.io", "--apply")
+	args := append(inverse(t, printed)[4:6], "--user", "carl", "--resources", "namespaces,customresourcedefinitions.apiextensions.k8s.io", "--apply")
 	printed = undo(t, carl, args...)
 	has(t, printed, totals(22, 0, 0, 2))
 	expect()

@@ -51,11 +51,16 @@ func YAML(object map[string]any) ([]byte, error) {
 func hides(r rune) bool { return r != '\n' && r <= 0xffff && !unicode.IsGraphic(r) }
 
 // JSON returns a value as JSON for a terminal.
-func JSON(value any) ([]byte, error) {
+func JSON(value any) ([]byte, error) { return encode(value, "  ") }
+
+// JSONLine is JSON on one line.
+func JSONLine(value any) ([]byte, error) { return encode(value, "") }
+
+func encode(value any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
+	encoder.SetIndent("", indent)
 	if err := encoder.Encode(value); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
+)
+
+// changeLog reads changes through the API.
+type changeLog struct {
+	*cluster
+	namespace string // "" for all
+	terms     []fields.Selector
+	limit     int // of a page, pageChanges if it is 0
+}
+
+// pageChanges is how many changes are read at once.
+const pageChanges = 500
+
+// errEnough ends a read.
+var errEnough = errors.New("enough has been read")
+
+// equals returns a field selector.
+func equals(field, value string) fields.Selector { return fields.OneTermEqualSelector(field, value) }
+
+const (
+	asJSON  = "application/json"
+	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+)
+
+// request returns a request for changes, in a form.
+func (l *changeLog) request(form string) *rest.Request {
+	r := l.client.Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(changes.Resource).
+		SetHeader("Accept", form)
+	if len(l.terms) > 0 {
+		r = r.Param("fieldSelector", fields.AndSelectors(l.terms...).String())
+	}
+	return r
+}
+
+// read reads a page, or the one after a token, into a list.
+func (l *changeLog) read(ctx context.Context, form, token string, list any) error {
+	limit := l.limit
+	if limit == 0 {
+		limit = pageChanges
+	}
+	r := l.request(form).Param("limit", jsonText(limit))
+	if token != "" {
+		r = r.Param("continue", token)
+	}
+	text, err := answer(r.Do(ctx))
+	if err != nil {
+		return terminal.OneLine(err)
+	}
+	return json.Unmarshal(text, list)
+}
+
+// answer returns the text of an answer, or the error that it is. Raw alone would not read the error.
+func answer(result rest.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+func (l *changeLog) page(ctx context.Context, token string) (*changes.ChangeList, error) {
+	page := &changes.ChangeList{}
+	return page, l.read(ctx, asJSON, token, page)
+}
+
+// each calls yield with all changes, until it returns an error. It returns it, but for errEnough, and the revision of the list.
+func (l *changeLog) each(ctx context.Context, yield func(*changes.Change) error) (revision string, err error) {
+	for token := ""; ; {
+		page, err := l.page(ctx, token)
+		if err != nil {
+			return revision, err
+		}
+		revision = page.ResourceVersion
+		for i := range page.Items {
+			if err := yield(&page.Items[i]); errors.Is(err, errEnough) {
+				return revision, nil
+			} else if err != nil {
+				return revision, err
+			}
+		}
+		if token = page.Continue; token == "" {
+			return revision, nil
+		}
+	}
+}
+
+// watchEvent is an event of a watch.
+type watchEvent struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// watch calls yield with what happens after a revision, until the server ends it.
+func (l *changeLog) watch(ctx context.Context, form, revision string, yield func(*watchEvent) error) error {
+	stream, err := l.request(form).Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", revision).Stream(ctx)
+	if err != nil {
+		return terminal.OneLine(err)
+	}
+	defer func() { _ = stream.Close() }()
+	decoder := json.NewDecoder(stream)
+	for {
+		event := &watchEvent{}
+		if err := decoder.Decode(event); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := yield(event); err != nil {
+			return err
+		}
+	}
+}
+
+func jsonText(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}
