@@ -39,7 +39,7 @@ func TestQuery(t *testing.T) {
 
 func testQuery(t *testing.T, engine string, flags ...string) {
 	s := serve(t, flags)
-	f := &asked{t: t, s: s, admin: client(t, s.kubeconfig()), timeout: 30}
+	f := &questions{t: t, s: s, admin: client(t, s.kubeconfig()), timeout: 30}
 	var pooled bool
 	if f.engine, pooled = strings.CutPrefix(engine, "pooled "); pooled {
 		f.timeout = 3 // which ends queries, not their clients
@@ -56,8 +56,8 @@ func testQuery(t *testing.T, engine string, flags ...string) {
 	f.rights()
 }
 
-// asked is a server that is asked.
-type asked struct {
+// questions is a server that is asked questions.
+type questions struct {
 	t      *testing.T
 	s      *server
 	admin  kubernetes.Interface
@@ -66,7 +66,7 @@ type asked struct {
 	timeout int64
 }
 
-func (f *asked) ask(ctx context.Context, spec query.Spec) (answer query.Status, err error) {
+func (f *questions) ask(ctx context.Context, spec query.Spec) (answer query.Status, err error) {
 	body, err := json.Marshal(map[string]any{"apiVersion": "history.sqube.io/v1alpha1", "kind": "Query", "spec": spec})
 	must(f.t, err)
 	result := f.admin.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/queries").Body(body).SetHeader("Content-Type", "application/json").MaxRetries(0).Do(ctx)
@@ -80,7 +80,7 @@ func (f *asked) ask(ctx context.Context, spec query.Spec) (answer query.Status, 
 }
 
 // rows returns the rows of an answer as text.
-func (f *asked) rows(sql string) string {
+func (f *questions) rows(sql string) string {
 	f.t.Helper()
 	answer, err := f.ask(f.t.Context(), query.Spec{SQL: sql})
 	must(f.t, err)
@@ -89,7 +89,7 @@ func (f *asked) rows(sql string) string {
 	return string(text)
 }
 
-func (f *asked) answers() {
+func (f *questions) answers() {
 	t := f.t
 	blob := map[string]string{"sqlite": "x'00ff'", "postgres": `'\x00ff'::bytea`}[f.engine]
 	for sql, want := range map[string]string{
@@ -126,7 +126,7 @@ func (f *asked) answers() {
 
 const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i > 0) SELECT "
 
-func (f *asked) limits() {
+func (f *questions) limits() {
 	t, ctx := f.t, f.t.Context()
 	for cut, spec := range map[string]query.Spec{
 		"there are more than 2 rows":    {SQL: "SELECT i FROM (VALUES (1), (2), (3)) AS v(i)", MaxRows: 2},
@@ -170,7 +170,7 @@ func (f *asked) limits() {
 }
 
 // atOnce has two queries run until their clients go away. Meanwhile a third is refused, and objects are written.
-func (f *asked) atOnce() {
+func (f *questions) atOnce() {
 	t := f.t
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -199,7 +199,7 @@ func (f *asked) atOnce() {
 }
 
 // refusals asks for what must not be: nothing of it is there afterwards.
-func (f *asked) refusals() {
+func (f *questions) refusals() {
 	t := f.t
 	const state = "SELECT (SELECT count(*) FROM log WHERE name LIKE 'asked%'), (SELECT compacted FROM counter) IS NULL"
 	before := f.rows(state)
@@ -250,13 +250,13 @@ func (f *asked) refusals() {
 }
 
 // rights has a viewer and an administrator of a namespace ask.
-func (f *asked) rights() {
+func (f *questions) rights() {
 	t := f.t
 	for _, role := range []string{"view", "admin"} {
 		admin := &undone{kubeconfig: f.s.kubeconfig()}
 		h := &history{kubeconfig: f.s.kubeconfig()}
 		h.kubectl(t, "create", "clusterrolebinding", "asks-"+role, "--clusterrole="+role, "--user="+role)
-		other := &asked{t: t, s: f.s, admin: client(t, admin.as(t, role)), engine: f.engine}
+		other := &questions{t: t, s: f.s, admin: client(t, admin.as(t, role)), engine: f.engine}
 		if _, err := other.ask(t.Context(), query.Spec{SQL: "SELECT 1"}); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", role, err)
 		}
