@@ -133,9 +133,9 @@ func (r *Replaced) Bytes() int {
 	return n
 }
 
-// PackedBytes is the SQL expression of Replaced.Bytes, of rows of the log under two names.
-func PackedBytes(leaving, next string) string {
-	return openBytes(leaving+".id") + " + coalesce(octet_length(" + leaving + ".value), 0) + coalesce(octet_length(" + next + ".value), 0)"
+// PackedBytes is the SQL expression of Replaced.Bytes, of a row of the log under a name.
+func PackedBytes(leaving string) string {
+	return openBytes(leaving+".id") + " + coalesce(octet_length(" + leaving + ".value), 0) + coalesce((SELECT octet_length(log.value) FROM log WHERE log.id = " + leaving + ".replaced_by), 0)"
 }
 
 // Objects returns the group, resource and key of each object that rows are of, once.

@@ -62,9 +62,9 @@ func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, last
 // The rows stay locked, so that all of them are removed: Shrink may be moving some, which are left for a later batch.
 var leavingRows = dialect.SelectReplaced + `
 JOIN (SELECT id, sum(size) OVER (ORDER BY replaced_by, id ROWS UNBOUNDED PRECEDING) - size AS before
-      FROM (SELECT oldest.id, oldest.replaced_by, ` + dialect.PackedBytes("oldest", "n") + ` AS size
+      FROM (SELECT oldest.id, oldest.replaced_by, ` + dialect.PackedBytes("oldest") + ` AS size
             FROM (SELECT * FROM log WHERE replaced_by IS NOT NULL AND replaced_by > $1 ORDER BY replaced_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS oldest
-            LEFT JOIN log n ON n.id = oldest.replaced_by WHERE oldest.replaced_by <= $2) AS sizes) AS batch ON batch.id = leaving.id
+            WHERE oldest.replaced_by <= $2) AS sizes) AS batch ON batch.id = leaving.id
 WHERE before < $4 ORDER BY leaving.replaced_by, leaving.id`
 
 // batchBytes limits what is in memory of a batch that is moved: see dialect.Replaced.Bytes.
