@@ -6,10 +6,15 @@ import (
 	"sync"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	ipcontroller "k8s.io/kubernetes/pkg/registry/core/service/ipallocator/controller"
 	portcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 )
@@ -42,7 +47,7 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 	cidrs := factory.Networking().V1().ServiceCIDRs()
 	addresses := func() loop {
 		return ipcontroller.NewRepairIPAddress(repairInterval, client,
-			factory.Core().V1().Services(), cidrs, factory.Networking().V1().IPAddresses()).RunUntil
+			factory.Core().V1().Services(), cidrs, currentAddresses{factory.Networking().V1().IPAddresses(), client}).RunUntil
 	}
 	ports := func(interval time.Duration) loop {
 		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.NodePorts, allocators.portRange).RunUntil
@@ -62,6 +67,32 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 		}, firstRetry, repairInterval))
 	}
 	return repair
+}
+
+// currentAddresses is the informer of IPAddresses, whose lister asks the server for one that the informer does not have. The event of a
+// Service may arrive before that of its address, which is older.
+type currentAddresses struct {
+	networkinginformers.IPAddressInformer
+	client kubernetes.Interface
+}
+
+// Lister implements networkinginformers.IPAddressInformer.
+func (a currentAddresses) Lister() networkinglisters.IPAddressLister {
+	return currentAddressLister{a.IPAddressInformer.Lister(), a.client}
+}
+
+type currentAddressLister struct {
+	networkinglisters.IPAddressLister
+	client kubernetes.Interface
+}
+
+// Get implements networkinglisters.IPAddressLister.
+func (l currentAddressLister) Get(name string) (*networkingv1.IPAddress, error) {
+	address, err := l.IPAddressLister.Get(name)
+	if apierrors.IsNotFound(err) {
+		return l.client.NetworkingV1().IPAddresses().Get(context.Background(), name, metav1.GetOptions{})
+	}
+	return address, err
 }
 
 // restartAfterFailure returns a loop that runs newLoop's, and another one if that ends because its first pass failed, as upstream's for

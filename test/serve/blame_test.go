@@ -186,7 +186,7 @@ func (f *asked) diff(t *testing.T) {
 	if strings.Contains(printed, "lost") || strings.Contains(printed, "MTIzNA") {
 		t.Errorf("the diff has what it should not:\n%s", printed)
 	}
-	f.prints(t, "diff -n shop --resources configmaps --to "+f.gone+" --from "+f.painted, 1, `(?s)^diff -u -N \S+\.lost \S+\.lost\n[^@]*@@ -0,0 \+1,\d+ @@\n`)
+	f.prints(t, "diff -n shop --resources configmaps --to "+f.gone+" --from "+f.painted, 1, `(?s)diff -u -N \S+\.lost \S+\.lost\n[^@]*@@ -0,0 \+1,\d+ @@\n`)
 	f.prints(t, "diff -n shop --resources configmaps --from "+f.gone, 1, `(?m)^-  k: v$`)
 	f.prints(t, "diff -A --resources configmaps --from 0s", 0, `^$`)
 	f.prints(t, "diff -n shop", 2, `^sqube: --from must be given\n$`)
