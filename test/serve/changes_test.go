@@ -59,6 +59,7 @@ func testChanges(t *testing.T, packed bool, flags []string) {
 		t.Run("kept", func(t *testing.T) { f.kept(t, engine.Datastore) })
 		t.Run("rights", f.rights)
 		t.Run("owners", f.owners)
+		t.Run("documents", f.documents)
 		t.Run("watch", f.watch)
 		t.Run("exact", f.exact)
 	})
