@@ -38,7 +38,7 @@ func TestUndo(t *testing.T) {
 		})
 		f := &undone{kubeconfig: s.kubeconfig()}
 		for name, test := range map[string]func(*testing.T){
-			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook,
+			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
 		} {
 			t.Run(name, test)
 		}
