@@ -20,7 +20,8 @@ func (s *Server) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	documents, err := openapi.New(openapi.Config{
-		BuiltIn: s.builtIn(), Definitions: s.history.established, Whole: s.history.whole, Remotes: s.aggregation.Documents,
+		BuiltIn: s.builtIn(), Definitions: s.history.established, Whole: s.history.whole,
+		Partly: s.history.operations(), Remotes: s.aggregation.Documents,
 	})
 	if err != nil {
 		return nil, err

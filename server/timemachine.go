@@ -15,6 +15,8 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/query"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/undo"
@@ -22,6 +24,7 @@ import (
 
 // timeMachine is the API group of the cluster's history.
 type timeMachine struct {
+	storages    map[string]rest.Storage // by resource
 	group       *genericapiserver.APIGroupInfo
 	log         *changes.Log
 	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
@@ -32,11 +35,11 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	log := &changes.Log{
 		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
 	}
+	storages := map[string]rest.Storage{
+		changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs}, query.Resource: query.NewREST(b.store),
+	}
 	return &timeMachine{
-		log: log, custom: a.crd,
-		group: changes.Group(map[string]rest.Storage{
-			changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs}, query.Resource: query.NewREST(b.store),
-		}),
+		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()},
 	}
 }
@@ -68,6 +71,43 @@ func (t *timeMachine) whole(ctx context.Context, name string) (*apiextensionsv1.
 		}
 	}
 	return t.custom.Whole(ctx, name)
+}
+
+// operations has, for OpenAPI, what can be done with each resource of this group.
+func (t *timeMachine) operations() map[string]openapi.Serves {
+	served := map[string]openapi.Serves{}
+	for _, d := range t.definitions {
+		storage := t.storages[d.Spec.Names.Plural]
+		served[d.Name] = func(scope apiextensionsv1.ResourceScope, action string) bool {
+			if _, within := storage.(handlers.CreaterInNamespaces); within && scope == apiextensionsv1.NamespaceScoped {
+				return action == "post"
+			}
+			own := storage.(rest.Scoper).NamespaceScoped() == (scope == apiextensionsv1.NamespaceScoped)
+			return own && does(storage, action)
+		}
+	}
+	return served
+}
+
+// does reports whether a storage can do what OpenAPI calls an action.
+func does(storage rest.Storage, action string) (can bool) {
+	switch action {
+	case "get":
+		_, can = storage.(rest.Getter)
+	case "list":
+		_, can = storage.(rest.Lister)
+	case "post":
+		_, can = storage.(rest.Creater)
+	case "put":
+		_, can = storage.(rest.Updater)
+	case "patch":
+		_, can = storage.(rest.Patcher)
+	case "delete":
+		_, can = storage.(rest.GracefulDeleter)
+	case "deletecollection":
+		_, can = storage.(rest.CollectionDeleter)
+	}
+	return can
 }
 
 // servedNames knows the kinds and resources that the server serves. It implements changes.Log.Served.

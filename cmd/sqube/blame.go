@@ -28,8 +28,8 @@ func blameCommand() *cobra.Command {
 		Short: "Print an object with who set each field, and when",
 		Long: `Print an object as YAML, each line with the change that set its field: its revision, when
 it was, by whom, and with which field manager. Of a deleted object, it prints the last
-version. It asks the server, as you. Fields that were set before the server's history
-begins have no change.`,
+version. It asks the server, through the API, so it shows what you may get. Fields that
+were set before the server's history begins have no change.`,
 		Example: `  sqube blame deploy/web -n shop
   sqube blame deploy/web -n shop --at 2h`,
 		RunE: o.run,

@@ -43,8 +43,8 @@ func diffCommand() *cobra.Command {
 		Short: "Print how an object, a namespace or the cluster differs between two moments",
 		Long: `Print how an object, a namespace or the cluster differs between two moments, as kubectl
 diff does: a unified diff of the YAML of each object that is not the same. It asks the
-server, as you. Values of Secrets are hidden. Events and Leases are left out unless you
-ask for them by name or with --resources.
+server, through the API, so it shows what you may get. Values of Secrets are hidden.
+Events and Leases are left out unless you ask for them by name or with --resources.
 
 The exit code is 0 if there are no differences, 1 if there are, and 2 after an error.`,
 		Example: `  sqube diff -n shop --from 10m

@@ -27,9 +27,10 @@ func historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE NAME | --kept",
 		Short: "List an object's changes: when, by whom, and which fields",
-		Long: `List an object's changes: when, by whom, and which fields. The list reaches back as
-far as versions are kept (serve --history), or as far as an archive (--archive). --kept
-prints since when that is.
+		Long: `List an object's changes: when, by whom, and which fields. It reads the database, or a
+backup's, or an archive (--archive), so it needs no server; sqube changes asks a server.
+The list reaches back as far as versions are kept (serve --history), or as far as the
+archive. --kept prints since when that is.
 
 ` + objectArguments,
 		Example: `  sqube history deploy/web -n prod

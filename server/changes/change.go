@@ -49,7 +49,7 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 		c.Changed = append(c.Changed, f)
 	}
 	var err error
-	c.Owners, err = owners.of(ctx, e.Namespace, e.head.Metadata.OwnerReferences)
+	c.Owners, err = owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)
 	return c, err
 }
 

@@ -26,7 +26,7 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 			"changed":        listOf(schemaOf(Field{}, ""), "The fields that an update changed, except managedFields."),
 			"changedUnknown": described("boolean", "Set if the version before an update is no longer kept, or can't be read."),
 			"moreChanged":    described("integer", "How many changed fields are left out, since there are too many."),
-			"owners":         listOf(schemaOf(Object{}, ""), "The object's controller, or its first owner if it has none, the owner of that, and so on, as far as the owners still exist and the user may get them."),
+			"owners":         listOf(schemaOf(Object{}, ""), "The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."),
 		},
 	})
 }

@@ -30,8 +30,8 @@ type Change struct {
 	// MoreChanged is how many changed fields are left out, since there are too many.
 	MoreChanged int `json:"moreChanged,omitempty"`
 
-	// Owners are the object's controller, or its first owner if it has none, the owner of that, and so on, as far as the owners still
-	// exist and the user may get them.
+	// Owners are the object's controller, or its first owner if it has none, the owner of that, and so on, as they were
+	// after the change, as far as that is kept and the user may get them.
 	Owners []Object `json:"owners,omitempty"`
 }
 

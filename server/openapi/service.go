@@ -19,6 +19,8 @@ type Config struct {
 	Definitions func() []*apiextensionsv1.CustomResourceDefinition
 	// Whole returns the current CustomResourceDefinition of that name, with its schemas.
 	Whole func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	// Partly has, by name, definitions of which not all operations are served, and what is.
+	Partly map[string]Serves
 	// Remotes lists what other servers publish; nil for nothing. If two publish the same group version, the first one wins.
 	Remotes func() []Remote
 }
@@ -28,6 +30,7 @@ type Service struct {
 	builtin     *builtin
 	definitions func() []definition // without schemas
 	whole       func(context.Context, string) (definition, error)
+	partly      map[string]Serves
 	remotes     func() []Remote
 	rendered    *cache
 	// seed is part of the ETag of every document with custom resources, since another release may render them differently.
@@ -51,6 +54,7 @@ func New(c Config) (*Service, error) {
 		builtin:     b,
 		definitions: c.Definitions,
 		whole:       c.Whole,
+		partly:      c.Partly,
 		remotes:     c.Remotes,
 		rendered:    newCache(keep),
 		seed:        hash(seed...),

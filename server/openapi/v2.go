@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -145,9 +144,9 @@ func (s *Service) renderV2(d definition) (pieces, error) {
 		if !v.Served {
 			continue
 		}
-		doc, err := builder.BuildOpenAPIV2(d, v.Name, options(true))
+		doc, err := s.v2Of(d, v.Name)
 		if err != nil {
-			return pieces{}, fmt.Errorf("build OpenAPI v2 of %s: %w", d.Name, err)
+			return pieces{}, err
 		}
 		doc.Definitions = handler.PruneDefaults(doc.Definitions)
 		docs = append(docs, doc)

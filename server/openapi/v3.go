@@ -117,9 +117,9 @@ func (s *Service) renderV3(path string, definitions []definition, f form) ([][]b
 			if !v.Served || path != "apis/"+d.Spec.Group+"/"+v.Name {
 				continue
 			}
-			part, err := builder.BuildOpenAPIV3(d, v.Name, options(false))
+			part, err := s.v3Of(d, v.Name)
 			if err != nil {
-				return nil, fmt.Errorf("build OpenAPI v3 of %s: %w", d.Name, err)
+				return nil, err
 			}
 			parts = append(parts, part)
 		}

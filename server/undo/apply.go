@@ -16,12 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
 const (
 	// reserve is how long before the request's time is up no further step is begun, so that the answer says how far the undo came.
 	reserve = 5 * time.Second
+	// answering is what a step that has been begun leaves of it.
+	answering = 2 * time.Second
+	// settling is how long it is looked whether an interrupted step was done after all.
+	settling = time.Second
 	// established limits the waiting for a definition whose objects come next.
 	established = 20 * time.Second
 	// attempts is how often a step is planned anew because its object has changed since.
@@ -31,8 +36,14 @@ const (
 // run applies a plan, step by step, and sets their results. It goes on after a step that fails, but for what needs it, and ends before
 // the request's time is up. The same undo then goes on where it stopped. It reports whether all steps are done, and between which
 // revisions its writes are.
-func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *ChangeSelector) {
-	complete = true
+func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied *ChangeSelector, err error) {
+	at, err := p.past.log.Store.Position(ctx)
+	if err != nil {
+		return false, nil, apistorage.ClientError(err)
+	}
+	p.began, complete = at.Revision, true
+	working, cancel := inTime(ctx)
+	defer cancel()
 	var failed []*Step
 	for i := range steps {
 		step := &steps[i]
@@ -49,7 +60,10 @@ func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied
 			failed = append(failed, step)
 			continue
 		}
-		revision, err := p.apply(ctx, step)
+		revision, err := p.apply(working, step)
+		if err != nil && working.Err() != nil {
+			revision, err = p.interrupted(ctx, step)
+		}
 		if err != nil {
 			step.Result, step.Message, complete = Failed, strings.TrimSpace(step.Message+" "+err.Error()), false
 			failed = append(failed, step)
@@ -61,7 +75,28 @@ func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied
 	if applied != nil {
 		applied.User, applied.AuditID = p.past.user.GetName(), p.cluster.auditID
 	}
-	return complete, applied
+	return complete, applied, nil
+}
+
+// inTime returns a context that ends while there is time left for an answer.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-answering))
+}
+
+// interrupted returns the revision of the write of a step that the server has not answered in time, or an error if it was not done.
+func (p *planner) interrupted(ctx context.Context, step *Step) (revision int64, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, settling/10, settling, true, func(ctx context.Context) (bool, error) {
+		revision, err = p.written(ctx, step.work)
+		return err == nil && revision != 0, nil
+	})
+	if err == nil && revision == 0 {
+		err = errors.New("it took too long, and was given up")
+	}
+	return revision, err
 }
 
 // needed returns why a step can't be tried after those that have failed, "" if it can.
@@ -131,7 +166,8 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 		if err := p.cluster.delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
-		return p.deletion(ctx, w), nil
+		revision, _ := p.written(ctx, w) // it is done, whether it is known or not
+		return revision, nil
 	default:
 		patch := mergePatch(strip(w.live.DeepCopy().Object), w.target.Object)
 		metadata, ok := patch["metadata"].(map[string]any)
@@ -148,16 +184,16 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 	}
 }
 
-// deletion returns the revision of the change by which an object was deleted or marked for deletion, 0 if history does not have it (yet).
-func (p *planner) deletion(ctx context.Context, w *work) (revision int64) {
+// written returns the revision of the last write to an object by this undo, 0 if history does not have it (yet).
+func (p *planner) written(ctx context.Context, w *work) (revision int64, err error) {
 	q := w.query()
-	q.After = revisionOf(w.live)
-	only := func(c *history.Change) bool { return c.FieldManager == Manager }
-	_ = p.past.walk(ctx, q, only, func(c *change) error {
+	q.After = p.began
+	only := func(c *history.Change) bool { return c.FieldManager == Manager && c.AuditID == p.cluster.auditID }
+	err = p.past.walk(ctx, q, only, func(c *change) error {
 		revision = c.ID
 		return errEnough
 	})
-	return revision
+	return revision, err
 }
 
 func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {

@@ -31,6 +31,7 @@ type planner struct {
 	planned   map[string]bool   // the uids of the objects that are created
 	defined   map[string]bool   // the names of the definitions that are created
 	volumes   map[string]bool   // the PersistentVolumes that are created
+	began     int64             // the revision before the first write
 }
 
 // work is what a step needs to be applied.

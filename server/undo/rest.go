@@ -83,13 +83,18 @@ func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return nil, err
 	}
-	steps, err := p.plan(ctx, &undo.Spec)
+	planning, cancel := inTime(ctx)
+	defer cancel()
+	steps, err := p.plan(planning, &undo.Spec)
+	if err != nil && planning.Err() != nil && ctx.Err() == nil {
+		return nil, apierrors.NewTimeoutError("planning this takes longer than a request may: nothing has been changed; undo less at once", 0)
+	}
 	if err != nil {
 		return nil, err
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
-		undo.Status.Complete, undo.Status.Applied = p.run(ctx, steps)
+		undo.Status.Complete, undo.Status.Applied, err = p.run(ctx, steps)
 	}
-	return undo, nil
+	return undo, err
 }

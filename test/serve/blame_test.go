@@ -31,7 +31,7 @@ func TestChangeCommands(t *testing.T) {
 					_, root := f.administrator(t, "root")
 					s.packed(t, root)
 				}
-				for name, test := range map[string]func(*testing.T){"changes": f.changes, "watch": f.watch, "blame": f.blame, "diff": f.diff, "rights": f.rights} {
+				for name, test := range map[string]func(*testing.T){"changes": f.changes, "watch": f.watch, "blame": f.blame, "diff": f.diff, "rights": f.rights, "plugin": f.plugin} {
 					t.Run(name, test)
 				}
 			})
@@ -209,4 +209,19 @@ func (f *asked) rights(t *testing.T) {
 	}
 	f.prints(t, "changes -A --as vic", 1, `^sqube: changes\.history\.sqube\.io is forbidden: User "vic" cannot list resource "changes"`)
 	f.prints(t, "changes -A --as vic --as-group system:masters", 0, "secret/door")
+}
+
+// plugin asks through kubectl, whose plugin passes on the exit code.
+func (f *asked) plugin(t *testing.T) {
+	jane, _ := f.administrator(t, "jane")
+	for command, want := range map[string]struct{ text, failure string }{
+		"changes pod/web --field .spec.containers": {"→ proxy:2", "<nil>"},
+		"blame pod/web": {"joe painter", "<nil>"},
+		"diff pod/web --from " + f.created + " --to " + f.painted: {"+  - image: proxy:2", "exit status 1"},
+	} {
+		printed, err := f.kubectl(t, jane, strings.Fields("sqube "+command+" -n shop")...)
+		if !strings.Contains(strings.Join(strings.Fields(printed), " "), strings.Join(strings.Fields(want.text), " ")) || fmt.Sprint(err) != want.failure {
+			t.Errorf("kubectl sqube %s: %v\n%s", command, err, printed)
+		}
+	}
 }

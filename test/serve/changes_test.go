@@ -49,6 +49,7 @@ func testChanges(t *testing.T, packed bool, flags []string) {
 		config.QPS = -1
 		f := &history{kubeconfig: s.kubeconfig(), config: config, admin: kubernetes.NewForConfigOrDie(config)}
 		f.prepare(t)
+		f.prepareOwners(t)
 		if packed {
 			s.packed(t, f.admin)
 		}
@@ -57,6 +58,8 @@ func testChanges(t *testing.T, packed bool, flags []string) {
 		t.Run("pages", f.pages)
 		t.Run("kept", func(t *testing.T) { f.kept(t, engine.Datastore) })
 		t.Run("rights", f.rights)
+		t.Run("owners", f.owners)
+		t.Run("documents", f.documents)
 		t.Run("watch", f.watch)
 		t.Run("exact", f.exact)
 	})
@@ -95,6 +98,72 @@ func (f *history) prepare(t *testing.T) {
 		_, err := f.changes("jane", "shop").List(ctx, metav1.ListOptions{})
 		return err
 	})
+}
+
+// prepareOwners makes a leaf that belongs to a Secret, which changes its owner, and deletes that: everything below follows. Then others
+// have their names.
+func (f *history) prepareOwners(t *testing.T) {
+	ctx, maps, secrets := t.Context(), f.admin.CoreV1().ConfigMaps("shop"), f.admin.CoreV1().Secrets("shop")
+	meta := func(name, kind string, owner metav1.Object) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Name: name}
+		if owner != nil {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: owner.GetName(), UID: owner.GetUID()}}
+		}
+		return m
+	}
+	makeMap := func(name, kind string, owner metav1.Object) *corev1.ConfigMap {
+		made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: meta(name, kind, owner), Data: map[string]string{"color": "red"}}, metav1.CreateOptions{})
+		must(t, err)
+		return made
+	}
+	first, second := makeMap("first", "", nil), makeMap("second", "", nil)
+	middle, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: meta("middle", "ConfigMap", first)}, metav1.CreateOptions{})
+	must(t, err)
+	leaf := makeMap("leaf", "Secret", middle)
+	middle.OwnerReferences = meta("", "ConfigMap", second).OwnerReferences
+	_, err = secrets.Update(ctx, middle, metav1.UpdateOptions{})
+	must(t, err)
+	leaf.Data = map[string]string{"color": "green"}
+	_, err = maps.Update(ctx, leaf, metav1.UpdateOptions{})
+	must(t, err)
+	must(t, maps.Delete(ctx, "second", metav1.DeleteOptions{}))
+	eventually(t, "the leaf is deleted", func() error {
+		if _, err := maps.Get(ctx, "leaf", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: meta("middle", "ConfigMap", makeMap("second", "", nil))}, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// owners compares the owners of the leaf with those that it had at each change, in both orders. Jane, who may not get Secrets, does not
+// learn whose the Secret is.
+func (f *history) owners(t *testing.T) {
+	for user, want := range map[string][]string{
+		"":     {"create middle first", "update middle second", "delete middle second"},
+		"jane": {"create middle", "update middle", "delete middle"},
+	} {
+		for _, order := range []string{"", ",order=newest"} {
+			list, err := f.changes(user, "shop").List(t.Context(), metav1.ListOptions{FieldSelector: "kind=ConfigMap,name=leaf" + order})
+			must(t, err)
+			var got []string
+			for _, item := range list.Items {
+				line := item.Object["operation"].(string)
+				owners, _, _ := unstructured.NestedSlice(item.Object, "owners")
+				for _, owner := range owners {
+					line += " " + owner.(map[string]any)["name"].(string)
+				}
+				got = append(got, line)
+			}
+			if order != "" {
+				slices.Reverse(got)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q sees the owners %q, want %q", user, got, want)
+			}
+		}
+	}
 }
 
 var changesResource = schema.GroupVersionResource{Group: "history.sqube.io", Version: "v1alpha1", Resource: "changes"}

@@ -38,7 +38,7 @@ func TestUndo(t *testing.T) {
 		})
 		f := &undone{kubeconfig: s.kubeconfig()}
 		for name, test := range map[string]func(*testing.T){
-			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook,
+			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
 		} {
 			t.Run(name, test)
 		}
@@ -391,17 +391,13 @@ func (f *undone) plugin(t *testing.T) {
 	must(t, err)
 	_, err = c.CoreV1().Secrets("plugin").Patch(t.Context(), "door", types.MergePatchType, []byte(`{"stringData":{"code":"0"}}`), metav1.PatchOptions{FieldManager: "hand"})
 	must(t, err)
-	bin := t.TempDir()
-	must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
 	kubectl := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+pat, "PATH="+bin+":"+os.Getenv("PATH"))
-		out, err := cmd.CombinedOutput()
+		out, err := f.kubectl(t, pat, args...)
 		if err != nil {
 			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
-		return string(out)
+		return out
 	}
 	printed := kubectl("sqube", "undo", "--user", "pat", "--manager", "hand", "--apply")
 	has(t, printed, "update  secrets plugin/door (done)", "    .data.code: (1 bytes) → (4 bytes)")
@@ -427,4 +423,15 @@ func (f *undone) plugin(t *testing.T) {
 	if got := kubectl("create", "-f", file, "-o", status); got != "create door done true" {
 		t.Errorf("the Undo is %q", got)
 	}
+}
+
+// kubectl runs kubectl with sqube as its plugin.
+func (f *undone) kubectl(t *testing.T, kubeconfig string, args ...string) (string, error) {
+	t.Helper()
+	bin := t.TempDir()
+	must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
+	cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }

@@ -2,7 +2,7 @@
 
 import { h, icon } from './dom.js';
 import { ago, clock, value, who } from './format.js';
-import { revisionOf, timeOf } from './history.js';
+import { only, revisionOf, timeOf } from './history.js';
 import { idOf } from './api.js';
 import { isStatus, split } from './paths.js';
 import { link } from './route.js';
@@ -70,7 +70,7 @@ export function card(app, c, { object = false, actions = true } = {}) {
       h('div', {}, h('strong', { title: c.user }, who(c.user)), h('span', { class: 'muted' }, ` ${verbs[c.operation]} ${object ? '' : 'it'}`), object && objectLink(app, c.object, c.operation === 'delete' ? revision - 1 : revision)),
       h('div', { class: 'muted small' }, h('time', { datetime: c.metadata.creationTimestamp, title: c.metadata.creationTimestamp }, `${clock(time)} · ${ago(Date.now() - time)} ago`),
         c.fieldManager && ` · ${c.fieldManager}`, ` · ${revision}`)),
-    actions && h('button', { class: 'button small', title: 'Plan what takes this change back', onclick: (e) => { e.stopPropagation(); undoDialog(app, `Undo change ${revision}`, { changes: { afterRevision: revision - 1, beforeRevision: revision + 1 } }); } }, icon('undo'), 'Undo…')),
+    actions && h('button', { class: 'button small', title: 'Plan what takes this change back', onclick: (e) => { e.stopPropagation(); undoDialog(app, `Undo change ${revision}`, only(c)); } }, icon('undo'), 'Undo…')),
     changed.length > 0 && fields(changed, Math.min(12, meant || 12)), c.changedUnknown && h('p', { class: 'muted small' }, 'What changed is no longer known.'),
     c.moreChanged && h('p', { class: 'muted small' }, `${c.moreChanged} more fields are left out.`));
 }

@@ -5,7 +5,7 @@ import { avatar, card, meant, summary, verbs } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
 import { ago, clock, count, who } from './format.js';
 import { dialog } from './help.js';
-import { follow, list, quiet, revisionOf, timeOf } from './history.js';
+import { follow, list, only, quiet, revisionOf, timeOf } from './history.js';
 import { change, current, go } from './route.js';
 import { VirtualTable } from './table.js';
 import { undoDialog } from './undo.js';
@@ -184,7 +184,7 @@ export class ChangesView {
       h('p', { class: 'muted small' }, [c.address && `From ${c.address}`, c.auditID && `audit ID ${c.auditID}`].filter(Boolean).join(' · ')),
       h('footer', {}, resource && h('button', { class: 'button', onclick: () => { d.close(); go('object', { r: idOf(resource), ns: c.object.namespace ?? '', name: c.object.name, at: c.operation === 'delete' ? revisionOf(c) - 1 : revisionOf(c), of: this.app.route.ns }); } }, icon('clock'), 'See it then'),
         h('span', { class: 'spacer' }), h('form', { method: 'dialog' }, h('button', { class: 'button' }, 'Close')),
-        h('button', { class: 'button primary', onclick: () => { d.close(); undoDialog(this.app, `Undo change ${c.metadata.name}`, { changes: { afterRevision: revisionOf(c) - 1, beforeRevision: revisionOf(c) + 1 } }); } }, icon('undo'), 'Undo…')));
+        h('button', { class: 'button primary', onclick: () => { d.close(); undoDialog(this.app, `Undo change ${c.metadata.name}`, only(c)); } }, icon('undo'), 'Undo…')));
     d.addEventListener('click', (e) => { if (e.target.closest('a')) d.close(); });
   }
 }

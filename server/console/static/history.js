@@ -45,7 +45,18 @@ export async function at(revision, options) {
 export const revisionOf = (change) => Number(change.metadata.name);
 export const timeOf = (change) => Date.parse(change.metadata.creationTimestamp);
 
-/** undo posts an undo and returns it with its plan. */
-export function undo(spec) {
-  return request(`${base}/undos`, { method: 'POST', body: { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Undo', metadata: {}, spec } });
+/** only returns the spec of an undo of one change. */
+export const only = (c) => ({ changes: { namespace: c.object.namespace, afterRevision: revisionOf(c) - 1, beforeRevision: revisionOf(c) + 1 } });
+
+/** undo posts an undo and returns it with its plan. Who may not undo in the whole cluster may perhaps in the namespace. */
+export async function undo(spec) {
+  const post = (at) => request(`${base}${at}/undos`, { method: 'POST', body: { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Undo', metadata: {}, spec } });
+  const { object: o, changes } = spec;
+  const namespace = o && !o.group && o.resource === 'namespaces' ? o.name : (o ?? changes).namespace;
+  try {
+    return await post('');
+  } catch (error) {
+    if (error.code !== 403 || !namespace) throw error;
+    return post(`/namespaces/${encodeURIComponent(namespace)}`);
+  }
 }

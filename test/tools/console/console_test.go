@@ -272,6 +272,26 @@ func TestRights(t *testing.T) {
 	p.open("#/overview?ns=mine")
 	p.sees("Who writes", "ConfigMaps")
 	p.misses("hidden")
+
+	// Who may edit in one namespace may undo there: a change, and a deletion.
+	newConfigMap(t, "jane", "mine", "settings", "right")
+	setConfigMap(t, "omar", "mine", "settings", "wrong")
+	newConfigMap(t, "jane", "mine", "precious", "gold")
+	must(t, as("omar").CoreV1().ConfigMaps("mine").Delete(t.Context(), "precious", metav1.DeleteOptions{}))
+	token, err = tokenFor("mine", "editor", &rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}, false)
+	must(t, err)
+	p = newPage(t)
+	p.signIn(token)
+	p.open("#/object?r=v1/configmaps&ns=mine&name=settings")
+	p.click(".change.update button", "Undo")
+	p.click("dialog .primary:enabled", "Apply")
+	p.sees("Done. This undo is in the history too", "key: right")
+	p.keys(kb.Escape)
+	p.open("#/trash?ns=mine")
+	p.sees("precious", "omar")
+	p.click("button", "Bring back")
+	p.click("dialog .primary:enabled", "Apply")
+	p.sees("Done. This undo is in the history too")
 }
 
 func TestMaliciousObject(t *testing.T) {
