@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -18,7 +18,7 @@ import (
 type packedState struct {
 	*logbackup.State
 	dir    string
-	engine *sqlite.Engine
+	engine datastore.Scratch
 	pack   dialect.Packer
 	rows   []*dialect.LogRow
 	live   []int64 // of rows
@@ -42,7 +42,7 @@ func (p *packedState) contents(ctx context.Context) *contents {
 		return errors.Join(err, p.engine.Close())
 	}
 	return &contents{past: past, rows: func(yield func(*dialect.LogRow) error) (err error) {
-		if p.engine, err = sqlite.OpenWith(ctx, filepath.Join(p.dir, "past.db"), sqlite.Options{NoSync: true}); err != nil {
+		if p.engine, err = datastore.OpenScratch(ctx, filepath.Join(p.dir, "past.db")); err != nil {
 			return err
 		}
 		err = p.Versions(ctx, func(row *dialect.LogRow, live bool) error {
