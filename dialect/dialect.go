@@ -49,10 +49,10 @@ type Engine interface {
 	// group get one WrittenAt; see CommitTime.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
-	// Load fills an empty log in one transaction with the rows that rows passes to add, and sets the counter. Its time is now, or
-	// that of the newest row if that is later. It returns ErrNotEmpty if the log already has rows, and an error from rows
-	// unchanged. Nothing else may be using the database.
-	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error) error
+	// Load fills an empty log in one transaction with the rows that rows passes to add, and then with history, unless past is nil. It
+	// sets the counter. Its time is now, or that of the newest row if that is later. It returns ErrNotEmpty if the log already has rows,
+	// and an error from rows or past unchanged. Nothing else may be using the database.
+	Load(ctx context.Context, position Position, rows func(add func(*LogRow) error) error, past *Past) error
 
 	// Compact records upTo as the compacted revision, and then removes up to limit rows that were replaced at or before upTo, in
 	// one short transaction. It may stop early if rows are large, so that writers wait a few milliseconds at most. It returns the

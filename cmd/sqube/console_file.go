@@ -51,6 +51,9 @@ func (f *fileConsole) run(cmd *cobra.Command, source string, listener net.Listen
 	return f.serve(cmd.Context(), listener, opened)
 }
 
+// never is when what is in the copy grows old.
+const never = time.Duration(math.MaxInt64 / 4)
+
 // open copies the source. The caller closes.
 func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 	if f.dir, err = os.MkdirTemp("", "sqube-console-"); err != nil { // private
@@ -61,7 +64,7 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 		quiet := &cobra.Command{}
 		quiet.SetContext(cmd.Context())
 		quiet.SetOut(io.Discard)
-		r := restorer{target: f.copy}
+		r := restorer{target: f.copy, history: never}
 		err = r.fromFollowed(quiet, f.source, time.Time{})
 	} else {
 		err = f.copyFile(cmd.Context())
@@ -175,7 +178,6 @@ func (f *fileConsole) openStore(ctx context.Context, o sqlstore.Options) (*sqlst
 	if err != nil {
 		return nil, err
 	}
-	const never = time.Duration(math.MaxInt64 / 4)
 	o.Retention, o.History, o.CompactInterval, o.ExpiryInterval = never, never, never, never
 	return sqlstore.Open(ctx, engine, o)
 }

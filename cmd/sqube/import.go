@@ -180,7 +180,7 @@ func (i *importer) load(ctx context.Context, counter dialect.Position, rows func
 		}
 		return rows(func(*dialect.LogRow) error { return nil })
 	}
-	_, err = i.target.Fill(ctx, false, func(engine datastore.Engine, _ int64) error { return engine.Load(ctx, counter, rows) })
+	_, err = i.target.Fill(ctx, false, func(engine datastore.Engine, _ int64) error { return engine.Load(ctx, counter, rows, nil) })
 	return err
 }
 

@@ -23,6 +23,7 @@ type restorer struct {
 	target   datastore.Datastore
 	revision int64
 	moment   string
+	history  time.Duration
 	force    bool
 	list     bool
 
@@ -41,6 +42,8 @@ backup wrote, a folder or s3://BUCKET/PREFIX that sqube backup --follow writes, 
 database in the syntax of --datastore. It can be from the other engine, unless it is
 an archive of pg_dump. The database in --datastore must be empty and not served. With
 --force, its contents are moved aside; it can then be SOURCE itself.
+
+The versions before that moment become the history of the restored database.
 
 No resourceVersion is used twice: the counter jumps far ahead, and clients that watch
 the cluster list it again.`,
@@ -64,6 +67,7 @@ the cluster list it again.`,
 	fs := cmd.Flags()
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
 	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z. See --list for the earliest.")
+	fs.DurationVar(&r.history, "history", defaultHistory, "How far to carry history over from a folder or bucket. From a database, all of it is. 0 for none.")
 	fs.BoolVar(&r.list, "list", false, "Print the times and revisions that SOURCE covers, and restore nothing.")
 	fs.BoolVar(&r.force, "force", false, "Move the database's contents aside: a file gets another name, tables another schema.")
 	return cmd
@@ -106,14 +110,28 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	return r.fill(cmd, from.String(), at, kept.Revision, kept.Newest, func(yield func(*dialect.LogRow) error) (err error) {
-		reader, err := current.OpenReader(ctx)
-		if err != nil {
-			return err
-		}
-		defer closing(&err, reader.Close)
-		return inspect.Snapshot(ctx, reader, at, yield)
-	})
+	reader, err := current.OpenReader(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, reader.Close)
+	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return inspect.Snapshot(ctx, reader, at, yield) }}
+	damaged := 0
+	if r.history > 0 {
+		c.past, c.replaced = inspect.Past(ctx, reader, at, func(error) { damaged++ })
+	}
+	err = r.fill(cmd, from.String(), at, kept.Revision, kept.Newest, c)
+	if err == nil && damaged > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d parts of its history are damaged: sqube check shows which\n", damaged)
+	}
+	return err
+}
+
+// contents are what a database is filled with.
+type contents struct {
+	rows     func(yield func(*dialect.LogRow) error) error // that are live
+	replaced func(yield func(*dialect.LogRow) error) error // nil for none
+	past     *dialect.Past                                 // nil for none
 }
 
 // sourceDatabase returns the database that an argument names.
@@ -128,19 +146,23 @@ func sourceDatabase(source string) (datastore.Datastore, error) {
 	return d, nil
 }
 
-// fill fills the target with the rows that a source had at a revision. newest is the source's newest revision, and ended the time of
+// fill fills the target with what a source had at a revision. newest is the source's newest revision, and ended the time of
 // its last write.
-func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, ended time.Time, rows func(yield func(*dialect.LogRow) error) error) (err error) {
+func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, ended time.Time, c *contents) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced int64) error {
 		counter := jumpedCounter(max(newest, replaced), ended)
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
-			return rows(func(row *dialect.LogRow) error {
+			err := c.rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
 				return add(row)
 			})
-		})
+			if err == nil && c.replaced != nil {
+				err = c.replaced(add)
+			}
+			return err
+		}, c.past)
 	})
 	done()
 	if err != nil {

@@ -37,7 +37,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 		return err
 	}
 	defer closing(&err, func() error { return os.RemoveAll(dir) })
-	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, dir)
+	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, r.history, dir)
 	if err != nil {
 		return err
 	}
@@ -45,16 +45,22 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 		r.found(cmd, moment, state.Moment)
 	}
 	newest, ended := backup.Newest()
-	return r.fill(cmd, place.String(), state.Revision, newest, ended, func(yield func(*dialect.LogRow) error) error {
-		return state.Rows(cmd.Context(), yield)
-	})
+	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return state.Rows(cmd.Context(), yield) }}
+	if r.history > 0 {
+		packed, err := newPackedState(state, dir)
+		if err != nil {
+			return err
+		}
+		c = packed.contents(cmd.Context())
+	}
+	return r.fill(cmd, place.String(), state.Revision, newest, ended, c)
 }
 
 // fetch copies the needed files of a backup to an empty folder.
-func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
+func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, before time.Duration, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
 	err = logbackup.Retry(func(try int) (err error) {
 		if backup, err = logbackup.Open(ctx, place); err == nil {
-			state, err = backup.Fetch(ctx, revision, moment, fmt.Sprintf("%s/%d", dir, try))
+			state, err = backup.Fetch(ctx, revision, moment, before, fmt.Sprintf("%s/%d", dir, try))
 		}
 		return err
 	})

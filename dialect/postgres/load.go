@@ -13,18 +13,20 @@ import (
 )
 
 // Load implements dialect.Engine.
-func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
+func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(add func(*dialect.LogRow) error) error, past *dialect.Past) error {
 	if err := dialect.CheckEmpty(ctx, e); err != nil {
 		return err
 	}
-	var refused error // by rows
+	var refused error // by rows or past
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
-		if err := copyRows(ctx, tx, rows, &refused); err != nil {
+		err := copyInto(ctx, tx, "log", dialect.Columns, rows, func(row *dialect.LogRow) []any { return row.Values() }, &refused)
+		if err == nil && past != nil {
+			err = copyInto(ctx, tx, "past", dialect.BlockColumns+", bytes", past.Blocks, (*dialect.Block).Values, &refused)
+		}
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE counter SET revision = $1, compacted = $2, packed = $2, history_from = $2, history_at = 0, written_at = greatest($3, (SELECT written_at FROM log ORDER BY id DESC LIMIT 1))",
-			position.Revision, position.Compacted, time.Now().UnixMilli())
-		return err
+		return setLoaded(ctx, tx, position, past)
 	})
 	if err != nil {
 		err = failure(ctx, "load", err)
@@ -32,12 +34,26 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 	return cmp.Or(refused, err)
 }
 
-// copyRows copies the rows that rows passes to its argument into the log. It returns an error from rows, and stores it in refused
-// too.
-func copyRows(ctx context.Context, tx pgx.Tx, rows func(add func(*dialect.LogRow) error) error, refused *error) error {
-	var failed error // the error of rows, once that has returned
-	next, stop := iter.Pull(func(yield func(*dialect.LogRow) bool) {
-		failed = rows(func(row *dialect.LogRow) error {
+// setLoaded sets the counter after a load.
+func setLoaded(ctx context.Context, tx pgx.Tx, position dialect.Position, past *dialect.Past) error {
+	from, at := past.Start(position)
+	_, err := tx.Exec(ctx, `UPDATE counter SET revision = $1, compacted = $2, packed = $2, history_from = $3, history_at = $4,
+written_at = greatest($5, (SELECT written_at FROM log ORDER BY id DESC LIMIT 1))`, position.Revision, position.Compacted, from, at, time.Now().UnixMilli())
+	if err != nil || past == nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, dialect.RemovePacked); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, dialect.RecordRestored("$1::bigint", "''::bytea"), past.UpTo+1)
+	return err
+}
+
+// copyInto copies what all passes to its argument into columns of a table. It returns an error from all, and stores it in refused too.
+func copyInto[R any](ctx context.Context, tx pgx.Tx, table, columns string, all func(add func(R) error) error, values func(R) []any, refused *error) error {
+	var failed error // the error of all, once that has returned
+	next, stop := iter.Pull(func(yield func(R) bool) {
+		failed = all(func(row R) error {
 			if !yield(row) {
 				return context.Canceled // the copy has failed
 			}
@@ -45,12 +61,12 @@ func copyRows(ctx context.Context, tx pgx.Tx, rows func(add func(*dialect.LogRow
 		})
 	})
 	defer stop()
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{"log"}, strings.Split(dialect.Columns, ", "), pgx.CopyFromFunc(func() ([]any, error) {
+	_, err := tx.CopyFrom(ctx, pgx.Identifier{table}, strings.Split(columns, ", "), pgx.CopyFromFunc(func() ([]any, error) {
 		row, ok := next()
 		if !ok {
 			return nil, failed
 		}
-		return row.Values(), nil
+		return values(row), nil
 	}))
 	if *refused = failed; failed != nil {
 		return failed

@@ -1,11 +1,9 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -126,30 +124,6 @@ func integerBytes(n int64) int {
 		return 6
 	}
 	return 8
-}
-
-// Load implements dialect.Engine.
-func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error) error {
-	if err := dialect.CheckEmpty(ctx, e); err != nil {
-		return err
-	}
-	var refused error // by rows
-	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
-		insert := tx.StmtContext(ctx, e.write.insert)
-		refused = rows(func(row *dialect.LogRow) error {
-			if err := add(ctx, insert, row); err != nil {
-				return failure("load", err)
-			}
-			return nil
-		})
-		if refused != nil {
-			return refused
-		}
-		_, err := tx.ExecContext(ctx, "UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?2, history_at = 0, written_at = max(?3, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))",
-			counter.Revision, counter.Compacted, time.Now().UnixMilli())
-		return err
-	})
-	return cmp.Or(refused, err)
 }
 
 // Exec runs a statement that changes the log, for repairs.

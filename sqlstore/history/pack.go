@@ -162,3 +162,40 @@ func (p *packer) close() ([]*dialect.Block, error) {
 	}
 	return closed, nil
 }
+
+// UpTo returns the blocks of a block's versions that were replaced at or before a revision: none, or itself, if that holds for all. Of a damaged
+// one, it also returns an error; the block that it returns then has the same versions without what was in them.
+func UpTo(b *dialect.Block, revision int64) ([]*dialect.Block, error) {
+	if b.Until <= revision {
+		return []*dialect.Block{b}, nil
+	}
+	cut := *b
+	versions, err := rows(b)
+	if b.IsLost() || len(versions) > 0 && versions[0].Operation == dialect.Purge {
+		cut.Until = revision + 1
+		return []*dialect.Block{&cut}, nil
+	}
+	n := len(versions)
+	for n > 0 && versions[n-1].ID > revision {
+		n--
+	}
+	if err != nil || n < 2 {
+		return nil, err
+	}
+	all := len(versions)
+	versions = versions[:n]
+	if err := fill(b, versions, 0, all); err != nil {
+		recorded, _ := parseVersions(b.Versions)
+		var kept []byte
+		for _, v := range recorded[:n-1] {
+			kept = appendVersion(kept, v)
+		}
+		cut.Until, cut.UntilAt, cut.Versions, cut.Data = versions[n-1].ID, versions[n-1].WrittenAt, "["+string(kept)+"]", []byte{}
+		return []*dialect.Block{&cut}, err
+	}
+	p := packer{open: map[object]*block{}}
+	for i, version := range versions[:n-1] {
+		p.add(&dialect.Replaced{LogRow: *version, Next: versions[i+1]})
+	}
+	return p.close()
+}

@@ -48,7 +48,7 @@ func TestRevisionAt(t *testing.T) {
 						}
 					}
 					return nil
-				})
+				}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

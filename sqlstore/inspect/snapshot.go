@@ -66,3 +66,41 @@ func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(
 	}
 	return cmp.Or(readable(ctx, r, revision), err) // versions may have been removed meanwhile, which is declared first
 }
+
+// Past returns the history of a log up to a revision, for dialect.Engine.Load, and a function that calls yield with the rows of the log that
+// were replaced by then. It calls damaged for each block that can be carried over only in part.
+func Past(ctx context.Context, r dialect.Reader, revision int64, damaged func(error)) (past *dialect.Past, replaced func(yield func(*dialect.LogRow) error) error) {
+	past = &dialect.Past{UpTo: revision}
+	past.Blocks = func(add func(*dialect.Block) error) error {
+		err := history.Blocks(ctx, r, "first_id <= ?", "first_id", []any{revision}, func(stored *dialect.Block) error {
+			blocks, err := history.UpTo(stored, revision)
+			if err != nil {
+				damaged(err)
+			}
+			for _, b := range blocks {
+				if err := add(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		kept, err := Read(ctx, r) // some may have been removed meanwhile, which is declared first
+		if past.From = kept.From; !kept.Earliest.IsZero() {
+			past.At = kept.Earliest.UnixMilli()
+		}
+		return err
+	}
+	return past, func(yield func(*dialect.LogRow) error) error {
+		statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= %s ORDER BY replaced_by", dialect.Columns, r.Placeholder(1))
+		return r.Query(ctx, statement, []any{revision}, func(row dialect.Row) error {
+			l := &dialect.LogRow{}
+			if err := l.Scan(row); err != nil {
+				return err
+			}
+			return yield(l)
+		})
+	}
+}

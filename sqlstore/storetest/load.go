@@ -21,17 +21,17 @@ func testLoad(t *testing.T, open Opener) {
 	failed := errors.New("no more")
 	err := engine.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
 		return errors.Join(add(row(10, 0, "a")), failed)
-	})
+	}, nil)
 	if !errors.Is(err, failed) {
 		t.Fatalf("a failing load ends with %v", err)
 	}
 	err = engine.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
 		return errors.Join(add(row(10, 20, "a")), add(row(20, 0, "a")), add(row(30, 0, "b")))
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Load(t.Context(), counter, func(func(*dialect.LogRow) error) error { return nil }); !errors.Is(err, dialect.ErrNotEmpty) {
+	if err := engine.Load(t.Context(), counter, func(func(*dialect.LogRow) error) error { return nil }, nil); !errors.Is(err, dialect.ErrNotEmpty) {
 		t.Errorf("a second load ends with %v", err)
 	}
 	s := Start(t, engine, sqlstore.Options{})

@@ -49,6 +49,7 @@ func Run(t *testing.T, open Opener) {
 		{"Purge", testPurge},
 		{"PurgeWhileMoving", testPurgeWhileMoving},
 		{"Load", testLoad},
+		{"Restore", testRestore},
 		{"Restart", testRestart},
 		{"Close", testClose},
 		{"Selectors", cachedAndNot(testSelectors)},

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
@@ -96,9 +97,11 @@ func TestFollow(t *testing.T) {
 				t.Errorf("%s is %q instead of %q", name, got, want)
 			}
 		}
-		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a revision of the former server returns %v", err)
+		isAsItWas(t, c, moment, map[string]string{"kept": "then", "gone": "soon"})
+		isAsItWas(t, c, last, want)
+		isLost(t, c, number(t, last)+1000)
+		if text := undo(t, again.kubeconfig(), "configmap/gone", "-n", "default", "--apply"); data(t, c, "gone") != "soon" {
+			t.Errorf("the undo of a deletion before the restore prints\n%s", text)
 		}
 		version := setData(t, c, "kept", "again")
 		if number(t, version) <= number(t, last) {
@@ -126,6 +129,34 @@ func TestFollow(t *testing.T) {
 		}
 		once.terminate(t)
 	})
+}
+
+// isAsItWas compares ConfigMaps as they were at a revision.
+func isAsItWas(t *testing.T, c kubernetes.Interface, revision string, want map[string]string) {
+	t.Helper()
+	list, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if err != nil {
+		t.Errorf("a list at revision %s, before the restore, returns %v", revision, err)
+		return
+	}
+	values := map[string]string{}
+	for _, item := range list.Items {
+		values[item.Name] = item.Data["value"] + item.Data["n"]
+	}
+	for name, want := range want {
+		if values[name] != want {
+			t.Errorf("at revision %s, %s was %q instead of %q", revision, name, values[name], want)
+		}
+	}
+}
+
+// isLost reads at a revision that a restored database has jumped over.
+func isLost(t *testing.T, c kubernetes.Interface, revision int) {
+	t.Helper()
+	_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(revision), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("a list at revision %d, which is lost, returns %v", revision, err)
+	}
 }
 
 // restoresMoment restores the moment when "kept" was "then" and "gone" existed, which only the backup has.

@@ -67,12 +67,23 @@ func TestPastAfterKills(t *testing.T) {
 			t.Errorf("what is kept is\n%s", text)
 		}
 		succeeds(t, append([]string{"check"}, database...))
-		restored := "sqlite://" + filepath.Join(t.TempDir(), "restored.db")
+		restored := harness.SQLite(t)
+		if engine.Name == "sqlite" {
+			restored = harness.Postgres(t)
+		}
 		succeeds(t, []string{"restore", engine.Datastore, "--to-revision", fmt.Sprint(middle), "--datastore", restored})
 		again := serveAt(t, dir, port, []string{"--datastore", restored})
-		old, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "counter", metav1.GetOptions{})
+		c = client(t, again.kubeconfig())
+		old, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "counter", metav1.GetOptions{})
 		if err != nil || old.Data["n"] != written[middle] {
 			t.Errorf("restored to revision %d it is %v, %v; want %s", middle, old, err, written[middle])
+		}
+		for _, revision := range revisions(written) {
+			if revision <= middle {
+				isAsItWas(t, c, fmt.Sprint(revision), map[string]string{"counter": written[revision]})
+			} else {
+				isLost(t, c, revision)
+			}
 		}
 		again.terminate(t)
 	})

@@ -136,6 +136,23 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	return engine, nil
 }
 
+// Scratch is a database that this process alone builds, for itself.
+type Scratch interface {
+	Engine
+
+	// Append adds rows to the log with their ids, and closes those that they replace.
+	Append(ctx context.Context, rows []*dialect.LogRow) error
+}
+
+// OpenScratch creates a database in a file.
+func OpenScratch(ctx context.Context, path string) (Scratch, error) {
+	engine, err := sqlite.OpenWith(ctx, path, sqlite.Options{NoSync: true})
+	if err != nil {
+		return nil, terminal.OneLine(err)
+	}
+	return engine, nil
+}
+
 // Migrate brings the schema of the database up to date and returns its former state.
 func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err error) {
 	if d.DSN != "" {

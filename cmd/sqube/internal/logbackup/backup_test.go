@@ -327,17 +327,17 @@ func TestLostFiles(t *testing.T) {
 					d.restores(t, place, revision, revision != test.after && revision != test.next) // when their states ended, or began, is lost
 					continue
 				}
-				if _, err := b.Fetch(t.Context(), revision, time.Time{}, t.TempDir()); !errors.As(err, new(*Gap)) {
+				if _, err := b.Fetch(t.Context(), revision, time.Time{}, 0, t.TempDir()); !errors.As(err, new(*Gap)) {
 					t.Errorf("revision %d is restored: %v", revision, err)
 				}
 				if d.written[revision] == d.written[test.next] { // it is unused
 					continue
 				}
-				if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(d.written[revision]), t.TempDir()); !errors.As(err, new(*Gap)) {
+				if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(d.written[revision]), 0, t.TempDir()); !errors.As(err, new(*Gap)) {
 					t.Errorf("the moment of revision %d is restored: %v", revision, err)
 				}
 			}
-			_, err = b.Fetch(t.Context(), 0, time.Time{}, t.TempDir())
+			_, err = b.Fetch(t.Context(), 0, time.Time{}, 0, t.TempDir())
 			if wantLoss := test.restorable != ends[8]; errors.As(err, new(*Gap)) != wantLoss {
 				t.Errorf("the newest revision: %v", err)
 			}

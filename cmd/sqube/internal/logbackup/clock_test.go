@@ -123,7 +123,7 @@ func TestMomentsWithWrongClocks(t *testing.T) {
 		if err != nil || len(b.Spans) != 4 {
 			t.Fatalf("the place has %+v, %v", b, err)
 		}
-		s, err := b.Fetch(t.Context(), 0, minutesAgo(want.ago), t.TempDir())
+		s, err := b.Fetch(t.Context(), 0, minutesAgo(want.ago), 0, t.TempDir())
 		if err != nil || !maps.Equal(d.states[s.Revision], d.states[revisions[want.row]]) {
 			t.Errorf("%d minutes ago: %+v, %v; want revision %d of %v", want.ago, s, err, revisions[want.row], revisions)
 		}

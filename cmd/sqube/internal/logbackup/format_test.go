@@ -46,14 +46,14 @@ func TestDamage(t *testing.T) {
 			if err := os.WriteFile(path, damaged, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, errDamaged) {
+			if _, err := b.Fetch(t.Context(), 0, time.Time{}, 0, t.TempDir()); !errors.Is(err, errDamaged) {
 				t.Errorf("%s, %s: %v", file.Name, what, err)
 			}
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Fetch(t.Context(), 0, time.Time{}, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := b.Fetch(t.Context(), 0, time.Time{}, 0, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s, missing: %v", file.Name, err)
 		}
 		if err := os.WriteFile(path, text, 0o600); err != nil {

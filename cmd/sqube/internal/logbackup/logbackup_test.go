@@ -119,7 +119,7 @@ func (d *database) restores(t *testing.T, place Place, revision int64, byTime bo
 	if byTime {
 		asked, moment = 0, time.UnixMilli(d.written[revision])
 	}
-	s, err := b.Fetch(t.Context(), asked, moment, t.TempDir())
+	s, err := b.Fetch(t.Context(), asked, moment, 0, t.TempDir())
 	if err != nil {
 		t.Fatalf("revision %d (time %v): %v; there are %+v", revision, byTime, err, b.Spans)
 	}
@@ -254,14 +254,14 @@ func TestCompactedRows(t *testing.T) {
 	for _, revision := range []int64{followed, begins, d.newest} {
 		d.restores(t, place, revision, false)
 	}
-	if _, err := b.Fetch(t.Context(), followed+1, time.Time{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "does not hold revision") {
+	if _, err := b.Fetch(t.Context(), followed+1, time.Time{}, 0, t.TempDir()); err == nil || !strings.Contains(err.Error(), "does not hold revision") {
 		t.Errorf("a compacted revision is restored: %v", err)
 	}
 	b.Spans[1].Began = b.Spans[0].Ended.Add(time.Hour)
-	if _, err := b.Fetch(t.Context(), 0, b.Spans[0].Ended.Add(time.Minute), t.TempDir()); err == nil || !strings.Contains(err.Error(), "nothing was backed up between") {
+	if _, err := b.Fetch(t.Context(), 0, b.Spans[0].Ended.Add(time.Minute), 0, t.TempDir()); err == nil || !strings.Contains(err.Error(), "nothing was backed up between") {
 		t.Errorf("a time in a gap is restored: %v", err)
 	}
-	if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(1), t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds nothing as old as that") {
+	if _, err := b.Fetch(t.Context(), 0, time.UnixMilli(1), 0, t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds nothing as old as that") {
 		t.Errorf("a time before the first span is restored: %v", err)
 	}
 }

@@ -19,6 +19,8 @@ import (
 type State struct {
 	Revision int64
 	Moment   *inspect.Moment // whose revision it is; nil if none was given
+	From     int64           // the first revision whose state the files have
+	Began    time.Time       // when From was written
 
 	files  folder
 	copies []File         // the snapshot, then the segments
@@ -60,10 +62,11 @@ func (b *Backup) revisionAt(ctx context.Context, moment time.Time) (m *inspect.M
 	}
 }
 
-// Fetch copies the files for a revision to an empty folder, and verifies them. If revision is 0, it is that at a moment, or the newest one
-// if moment is the zero time. It returns a Gap if files for it are gone.
-func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to string) (s *State, err error) {
-	s = &State{files: folder(to), gone: map[int64]bool{}}
+// Fetch copies the files for a revision to an empty folder, and verifies them, with those that have all versions of a time before it, as far
+// as they are whole. If revision is 0, it is that at a moment, or the newest one if moment is the zero time. It returns a Gap if files for
+// it are gone.
+func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, before time.Duration, to string) (s *State, err error) {
+	s = &State{files: folder(to)}
 	var span *Span
 	if moment.IsZero() {
 		span, err = b.at(revision)
@@ -74,17 +77,52 @@ func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, to
 		return nil, err
 	}
 	s.Revision = cmp.Or(revision, span.To)
+	for _, first := range []*Span{b.earlier(span, before), span} {
+		s.From, s.Began = first.From, first.Began
+		if err = s.fetchAll(ctx, b.place, b.filesFrom(first, span, revision)); !errors.Is(err, errDamaged) {
+			break
+		}
+	}
+	return s, err
+}
+
+// earlier returns the first span that has versions of a time before the end of one, if all between are there.
+func (b *Backup) earlier(span *Span, before time.Duration) *Span {
+	i := len(b.Spans) - 1
+	for &b.Spans[i] != span {
+		i--
+	}
+	for i > 0 && b.Spans[i].Began.After(span.Ended.Add(-before)) && b.Spans[i-1].To == b.Spans[i].From && b.Spans[i-1].Lost == nil {
+		i--
+	}
+	return &b.Spans[i]
+}
+
+// filesFrom returns the files with all versions from the begin of a span up to a revision in the same or a later one; 0 for all.
+func (b *Backup) filesFrom(first, last *Span, revision int64) []File {
+	files := []File{first.snapshot}
+	for i := range b.Spans {
+		if s := &b.Spans[i]; s.From >= first.From && s.From < last.From {
+			files = append(files, s.files(0)[1:]...)
+		}
+	}
+	return append(files, last.files(revision)[1:]...)
+}
+
+// fetchAll copies files that continue each other, and notes which rows are replaced.
+func (s *State) fetchAll(ctx context.Context, place Place, files []File) error {
+	s.copies, s.gone = nil, map[int64]bool{}
 	fetching, bounded := errgroup.WithContext(ctx)
 	fetching.SetLimit(atOnce)
-	for _, file := range span.files(revision) {
+	for _, file := range files {
 		s.copies = append(s.copies, File{Name: path.Base(file.Name)})
-		fetching.Go(func() error { return s.fetch(bounded, b.place, file.Name) })
+		fetching.Go(func() error { return s.fetch(bounded, place, file.Name) })
 	}
 	if err := fetching.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	last := span.From
-	return s, walk(ctx, s.files, s.copies, 0, func(row *dialect.LogRow) error {
+	last := s.From
+	return walk(ctx, s.files, s.copies, 0, func(row *dialect.LogRow) error {
 		if row.ID > last && row.ID <= s.Revision {
 			last = row.ID
 			s.gone[row.Replaces] = true
@@ -129,15 +167,23 @@ func walk(ctx context.Context, place Place, files []File, upTo int64, row func(*
 
 // Rows calls yield with the live rows at the revision, in the order of their ids. An error of yield ends the walk and is returned.
 func (s *State) Rows(ctx context.Context, yield func(*dialect.LogRow) error) error {
+	return s.Versions(ctx, func(row *dialect.LogRow, live bool) error {
+		if !live {
+			return nil
+		}
+		return yield(row)
+	})
+}
+
+// Versions calls yield with all rows that the files have up to the revision, in the order of their ids, and whether each is live at the
+// revision. An error of yield ends the walk and is returned.
+func (s *State) Versions(ctx context.Context, yield func(row *dialect.LogRow, live bool) error) error {
 	last := int64(0)
 	return walk(ctx, s.files, s.copies, 0, func(row *dialect.LogRow) error {
 		if row.ID <= last || row.ID > s.Revision {
 			return nil
 		}
 		last = row.ID
-		if row.Operation == dialect.Delete || s.gone[row.ID] {
-			return nil
-		}
-		return yield(row)
+		return yield(row, row.Operation != dialect.Delete && !s.gone[row.ID])
 	})
 }

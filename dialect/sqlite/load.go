@@ -1,0 +1,78 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/sqube/sqube/dialect"
+)
+
+// Load implements dialect.Engine.
+func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(add func(*dialect.LogRow) error) error, past *dialect.Past) error {
+	if err := dialect.CheckEmpty(ctx, e); err != nil {
+		return err
+	}
+	var refused error // by rows or past
+	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
+		insert, put := tx.StmtContext(ctx, e.write.insert), tx.StmtContext(ctx, e.write.putBlock)
+		refused = rows(func(row *dialect.LogRow) error {
+			if err := add(ctx, insert, row); err != nil {
+				return failure("load", err)
+			}
+			return nil
+		})
+		if refused == nil && past != nil {
+			refused = past.Blocks(func(b *dialect.Block) error {
+				if _, err := put.ExecContext(ctx, b.Values()...); err != nil {
+					return failure("load", err)
+				}
+				return nil
+			})
+		}
+		if refused != nil {
+			return refused
+		}
+		return setLoaded(ctx, tx, counter, past)
+	})
+	return cmp.Or(refused, err)
+}
+
+// setLoaded sets the counter after a load.
+func setLoaded(ctx context.Context, tx *sql.Tx, counter dialect.Position, past *dialect.Past) error {
+	from, at := past.Start(counter)
+	_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?3, history_at = ?4,
+written_at = max(?5, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))`, counter.Revision, counter.Compacted, from, at, time.Now().UnixMilli())
+	if err != nil || past == nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, dialect.RemovePacked); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, dialect.RecordRestored("?1", "x''"), past.UpTo+1)
+	return err
+}
+
+// Append adds rows to the log with their ids, and closes those that they replace. It leaves the counter alone: it is for a log that is
+// built to be read, not served.
+func (e *Engine) Append(ctx context.Context, rows []*dialect.LogRow) error {
+	return e.transact(ctx, "append", func(tx *sql.Tx) error {
+		closeRow, insert := tx.StmtContext(ctx, e.write.closeRow), tx.StmtContext(ctx, e.write.insert)
+		for _, row := range rows {
+			if row.Replaces != 0 {
+				if _, err := closeRow.ExecContext(ctx, row.ID, row.Replaces); err != nil {
+					return err
+				}
+			}
+			added := *row
+			if added.Operation == dialect.Delete {
+				added.ReplacedBy = added.ID
+			}
+			if err := add(ctx, insert, &added); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,64 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
+	"github.com/sqube/sqube/sqlstore/inspect"
+)
+
+// testRestore loads a log as it was at some revisions into others, with its history: versions in blocks, some of which go on after the revision,
+// and others that are still in the log. Each has the states before the revision, also after further writes, and none between it and its counter.
+func testRestore(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	s := Start(t, engine, keeping)
+	h := &History{}
+	Load{Writers: 4, Writes: 60, Keys: 20}.Run(t, s, h)
+	newest := revision(t, s).Revision
+	compact(t, s, newest*2/3)
+	for _, at := range []int64{newest / 4, newest * 2 / 3, newest * 5 / 6, newest} {
+		target := OpenEngine(t, open(t))
+		counter := dialect.Position{Revision: newest + 1000, Compacted: newest + 1000}
+		past, replaced := inspect.Past(t.Context(), engine, at, func(err error) { t.Error(err) })
+		err := target.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
+			return errors.Join(inspect.Snapshot(t.Context(), engine, at, add), replaced(add))
+		}, past)
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored := Start(t, target, keeping)
+		isRestored(t, restored, h, at)
+		live, _, err := records(t.Context(), restored, sqlstore.Query{Resource: things})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last *sqlstore.Record
+		for _, r := range live {
+			last = must(t, restored, put(r.Key, "{}", r))
+		}
+		compact(t, restored, last.Revision)
+		isRestored(t, restored, h, at)
+	}
+}
+
+// isRestored reads the states at all revisions up to one, and the changes, and checks that the later ones are lost.
+func isRestored(t *testing.T, s *sqlstore.Store, h *History, upTo int64) {
+	t.Helper()
+	for _, at := range h.Revisions(1, upTo) {
+		got, err := pastPages(t, s, sqlstore.Query{Revision: at})
+		if err != nil {
+			t.Fatalf("the state at %d, restored to %d: %v", at, upTo, err)
+		}
+		Equal(t, fmt.Sprintf("the state at %d, restored to %d", at, upTo), got, h.State(at))
+	}
+	checkChanges(t, s, h, history.Query{Before: upTo + 1})
+	for _, at := range []int64{upTo + 1, upTo + 500} {
+		if got, err := pastPages(t, s, sqlstore.Query{Revision: at}); !errors.Is(err, sqlstore.ErrCompacted) {
+			t.Errorf("the state at %d, restored to %d, is %q, %v", at, upTo, got, err)
+		}
+	}
+}
