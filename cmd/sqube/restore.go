@@ -43,7 +43,8 @@ database in the syntax of --datastore. It can be from the other engine, unless i
 an archive of pg_dump. The database in --datastore must be empty and not served. With
 --force, its contents are moved aside; it can then be SOURCE itself.
 
-The versions before that moment become the history of the restored database.
+The versions before that moment become the history of the restored database, from
+a folder or s3:// only with --history.
 
 No resourceVersion is used twice: the counter jumps far ahead, and clients that watch
 the cluster list it again.`,
@@ -67,7 +68,7 @@ the cluster list it again.`,
 	fs := cmd.Flags()
 	fs.Int64Var(&r.revision, "to-revision", 0, "Revision (resourceVersion) to restore. If unset, the newest.")
 	fs.StringVar(&r.moment, "to-time", "", "Time to restore, such as 2026-11-21T10:00:00Z. See --list for the earliest.")
-	fs.DurationVar(&r.history, "history", defaultHistory, "How far to carry history over from a folder or bucket. From a database, all of it is. 0 for none.")
+	fs.DurationVar(&r.history, "history", 0, "How far to carry history over from a folder or bucket, such as 168h; that takes several times as long. From a database, all of it is.")
 	fs.BoolVar(&r.list, "list", false, "Print the times and revisions that SOURCE covers, and restore nothing.")
 	fs.BoolVar(&r.force, "force", false, "Move the database's contents aside: a file gets another name, tables another schema.")
 	return cmd
@@ -117,9 +118,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	defer closing(&err, reader.Close)
 	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return inspect.Snapshot(ctx, reader, at, yield) }}
 	damaged := 0
-	if r.history > 0 {
-		c.past, c.replaced = inspect.Past(ctx, reader, at, func(error) { damaged++ })
-	}
+	c.past, c.replaced = inspect.Past(ctx, reader, at, func(error) { damaged++ })
 	err = r.fill(cmd, from.String(), at, kept.Revision, kept.Newest, c)
 	if err == nil && damaged > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d parts of its history are damaged: sqube check shows which\n", damaged)

@@ -87,7 +87,7 @@ func TestFollow(t *testing.T) {
 		there := filepath.Join(t.TempDir(), "there")
 		must(t, os.Rename(place, there))
 		dir := t.TempDir()
-		succeeds(t, []string{"restore", there, "--data-dir", dir})
+		succeeds(t, []string{"restore", there, "--history", "168h", "--data-dir", dir})
 		succeeds(t, []string{"check", "--data-dir", dir})
 		must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))))
 		again := serveAt(t, dir, freePort(t), nil)
