@@ -68,6 +68,17 @@ func (c *shownConsole) value(name, query string) string {
 	return object.Data["value"]
 }
 
+// showsThePast reads what the ConfigMap settings is and was at a revision, and what happened to another one.
+func (c *shownConsole) showsThePast(early string) {
+	c.t.Helper()
+	if now, then := c.value("settings", ""), c.value("settings", "?resourceVersionMatch=Exact&resourceVersion="+early); now != "late" || then != "early" {
+		c.t.Errorf("now: %q, then: %q", now, then)
+	}
+	if _, changes := c.get("/apis/history.sqube.io/v1alpha1/changes?fieldSelector=name=gone"); !strings.Contains(changes, `"delete"`) || !strings.Contains(changes, `"create"`) {
+		c.t.Errorf("the changes: %s", changes)
+	}
+}
+
 // ends interrupts it, and checks that it leaves nothing.
 func (c *shownConsole) ends() {
 	c.t.Helper()
@@ -111,14 +122,9 @@ func TestConsoleOfAFile(t *testing.T) {
 	must(t, err)
 
 	shown := showConsole(t, append([]string{backup}, encrypted...)...)
-	if now, then := shown.value("settings", ""), shown.value("settings", "?resourceVersionMatch=Exact&resourceVersion="+early); now != "late" || then != "early" {
-		t.Errorf("now: %q, then: %q", now, then)
-	}
+	shown.showsThePast(early)
 	if code, secret := shown.get("/api/v1/namespaces/default/secrets/door"); code != http.StatusOK || !strings.Contains(secret, "MTIzNA==") {
 		t.Errorf("a Secret: %d %s", code, secret)
-	}
-	if _, changes := shown.get("/apis/history.sqube.io/v1alpha1/changes?fieldSelector=name=gone"); !strings.Contains(changes, `"delete"`) || !strings.Contains(changes, `"create"`) {
-		t.Errorf("the changes: %s", changes)
 	}
 	shown.refusesWrites(backup)
 	if code, log := shown.get("/api/v1/namespaces/default/pods/runs/log"); code < 500 || !strings.Contains(log, "a copy of "+backup) || calls.Load() > 0 {
@@ -133,9 +139,7 @@ func TestConsoleOfAFile(t *testing.T) {
 	}
 
 	archived := showConsole(t, append([]string{archive}, encrypted...)...)
-	if now := archived.value("settings", ""); now != "late" {
-		t.Errorf("of the archive: %q", now)
-	}
+	archived.showsThePast(early)
 	archived.ends()
 
 	refuses(t, "--encryption-provider-config", []string{"console", backup})
