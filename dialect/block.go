@@ -43,7 +43,11 @@ func PutBlock(placeholder func(n int) string) string {
 
 // Values returns the parameters of PutBlock.
 func (b *Block) Values() []any {
-	return []any{b.First, b.Until, b.FirstAt, b.UntilAt, b.Group, b.Resource, b.Key, b.Namespace, b.Name, b.Writers, b.Versions, b.Data, b.Bytes()}
+	data := b.Data
+	if data == nil { // as SQLite returns no bytes
+		data = []byte{}
+	}
+	return []any{b.First, b.Until, b.FirstAt, b.UntilAt, b.Group, b.Resource, b.Key, b.Namespace, b.Name, b.Writers, b.Versions, data, b.Bytes()}
 }
 
 // SelectBlocks begins a statement whose rows Block.Scan reads. The columns of past that log has too are to be written with the table's name.

@@ -21,15 +21,7 @@ func testRestore(t *testing.T, open Opener) {
 	newest := revision(t, s).Revision
 	compact(t, s, newest*2/3)
 	for _, at := range []int64{newest / 4, newest * 2 / 3, newest * 5 / 6, newest} {
-		target := OpenEngine(t, open(t))
-		counter := dialect.Position{Revision: newest + 1000, Compacted: newest + 1000}
-		past, replaced := inspect.Past(t.Context(), engine, at, func(err error) { t.Error(err) })
-		err := target.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
-			return errors.Join(inspect.Snapshot(t.Context(), engine, at, add), replaced(add))
-		}, past)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := restoreTo(t, open, engine, at, newest+1000)
 		restored := Start(t, target, keeping)
 		isRestored(t, restored, h, at)
 		live, _, err := records(t.Context(), restored, sqlstore.Query{Resource: things})
@@ -42,7 +34,23 @@ func testRestore(t *testing.T, open Opener) {
 		}
 		compact(t, restored, last.Revision)
 		isRestored(t, restored, h, at)
+		again := Start(t, restoreTo(t, open, target, last.Revision, last.Revision+1000), keeping)
+		isRestored(t, again, h, at)
 	}
+}
+
+// restoreTo fills a database with what another one had at a revision, and jumps to a later one.
+func restoreTo(t *testing.T, open Opener, from dialect.Engine, at, jump int64) dialect.Engine {
+	t.Helper()
+	target := OpenEngine(t, open(t))
+	past, replaced := inspect.Past(t.Context(), from, at, func(err error) { t.Error(err) })
+	err := target.Load(t.Context(), dialect.Position{Revision: jump, Compacted: jump}, func(add func(*dialect.LogRow) error) error {
+		return errors.Join(inspect.Snapshot(t.Context(), from, at, add), replaced(add))
+	}, past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
 }
 
 // isRestored reads the states at all revisions up to one, and the changes, and checks that the later ones are lost.
