@@ -63,17 +63,28 @@ type pastRun struct {
 	revision []byte // when they had just been created
 }
 
-// changed are ConfigMaps of 6 KB with many keys.
+// changed are ConfigMaps of 6 KB with many keys, in the namespace of makeRoom.
 func changed(prefix string) kind {
 	var keys strings.Builder
 	for i := range 75 {
 		fmt.Fprintf(&keys, `,"key%d":"what setting number %[1]d of this shop is: %x"`, i, i*i*7919)
 	}
 	k := configMaps(prefix)
+	k.collection = "/api/v1/namespaces/" + prefix + "/configmaps"
 	k.body = func(name string, revision int) []byte {
 		return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"changed":"%d"%s}}`, name, revision, keys.String())
 	}
 	return k
+}
+
+// makeRoom creates the namespace of such ConfigMaps.
+func (s *session) makeRoom(ctx context.Context, k kind) error {
+	c, err := s.dialer.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer clients{c}.close()
+	return c.do(ctx, post("/api/v1/namespaces", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, k.prefix)))
 }
 
 // changeField changes the ith of so many objects.
@@ -96,6 +107,9 @@ func (s *session) historyCosts(ctx context.Context) (result, error) {
 		}
 		// What was kept in the last turn is removed before anything is measured.
 		warm := changed(fmt.Sprintf("warm-%d", turn))
+		if err := s.makeRoom(ctx, warm); err != nil {
+			return result{}, err
+		}
 		if _, err := create(warm, workers, objects/4+1)(s, ctx); err != nil {
 			return result{}, err
 		}
@@ -132,6 +146,9 @@ func (s *session) historyCosts(ctx context.Context) (result, error) {
 func (s *session) changeAll(ctx context.Context, workers, objects int) (m sample, err error) {
 	k := s.past.objects
 	bodies := k.bodies(objects, 0)
+	if err := s.makeRoom(ctx, k); err != nil {
+		return m, err
+	}
 	removed, err := s.metric(ctx, "removed_rows_total")
 	if err != nil {
 		return m, err
@@ -192,6 +209,9 @@ func historyReads(n int, one, past bool) operation {
 // changeOne changes a field of one object again and again, and returns what history takes for each change.
 func (s *session) changeOne(ctx context.Context) (result, error) {
 	one := changed("one")
+	if err := s.makeRoom(ctx, one); err != nil {
+		return result{}, err
+	}
 	if _, err := create(one, 1, 1)(s, ctx); err != nil {
 		return result{}, err
 	}
