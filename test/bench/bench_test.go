@@ -30,7 +30,6 @@ func TestQuickRun(t *testing.T) {
 		"size":    {"--quick", "--floor=false", "--writes", "40", "--gets", "40", "--objects", "200"},
 		"crowd":   {"--quick", "--floor=false", "--rounds", "2", "--pods", "50", "--gomemlimit", "200MiB"},
 		"watches": {"--quick"},
-		"history": {"--quick", "--floor=false", "--writes", "60"},
 		"wear":    {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
 
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
