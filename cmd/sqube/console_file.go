@@ -76,8 +76,11 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 }
 
 func (f *fileConsole) copyFile(ctx context.Context) error {
-	if dump, err := isPgDump(f.source); err != nil || dump {
-		return errors.Join(err, onlyIf(dump, "it is an archive of pg_dump: sqube restore it to a database, and serve that"))
+	switch dump, err := isPgDump(f.source); {
+	case err != nil:
+		return err
+	case dump:
+		return errors.New("it is an archive of pg_dump: sqube restore it to a database, and serve that")
 	}
 	from := datastore.Datastore{Path: f.source}
 	if err := from.Complete(); err != nil {
@@ -91,13 +94,6 @@ func (f *fileConsole) copyFile(ctx context.Context) error {
 		return err
 	}
 	return wholefile.Create(f.copy.Path, func(file *os.File) error { return from.Backup(ctx, file) })
-}
-
-func onlyIf(holds bool, message string) error {
-	if !holds {
-		return nil
-	}
-	return errors.New(message)
 }
 
 // readable fails if a value can't be decrypted.
