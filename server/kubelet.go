@@ -75,7 +75,7 @@ func (o *Options) makes(file string) bool {
 // another one, and egress unless it is nil.
 func (o *Options) kubelet(keys *pki.PKI, egress *egressselector.EgressSelector) kubeletclient.KubeletClientConfig {
 	c := o.Kubelet
-	if c.TLSClientConfig.CertFile == "" {
+	if c.TLSClientConfig.CertFile == "" && !o.Virtual { // a goroutine that never ends follows a file
 		c.TLSClientConfig.CertFile, c.TLSClientConfig.KeyFile = keys.KubeletClient.CertFile, keys.KubeletClient.KeyFile
 	}
 	if egress != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -43,6 +44,11 @@ type Options struct {
 	// ReadOnly is what clients are told that want to change something; "" if they may. With it, the server does nothing but answer: it
 	// does not prepare the cluster, and connects to nobody.
 	ReadOnly string
+	// Virtual runs the server in a bubble of testing/synctest. Dial must not use the network then, and kubelets get no client certificate
+	// unless a flag names one.
+	Virtual bool
+	// Dial makes the server's connections to kubelets, webhooks and aggregated API servers; nil for the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.

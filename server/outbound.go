@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 
 	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -62,8 +64,14 @@ func newOutbound(o *Options, id string) (outbound, error) {
 			return outbound{}, fmt.Errorf("--egress-selector-config-file: %w", err)
 		}
 	}
+	dial := o.Dial
 	if o.ReadOnly != "" {
-		config.EgressSelector = unconnected(o.ReadOnly)
+		dial = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New(o.ReadOnly) }
+	}
+	if dial != nil {
+		config.EgressSelector = egressselector.NewEgressSelectorWithMap(map[egressselector.EgressType]utilnet.DialFunc{
+			egressselector.ControlPlane: dial, egressselector.Cluster: dial, egressselector.Etcd: dial,
+		})
 	}
 	if err := o.Tracing.ApplyTo(config.EgressSelector, &config); err != nil {
 		return outbound{}, fmt.Errorf("--tracing-config-file: %w", err)

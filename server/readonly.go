@@ -1,17 +1,12 @@
 package server
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/server/egressselector"
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/codecs"
@@ -35,13 +30,5 @@ func (s *Server) withReadOnly(next http.Handler) http.Handler {
 			err.ErrStatus.Message, err.ErrStatus.Details = s.options.ReadOnly, nil
 			responsewriters.ErrorNegotiated(err, codecs.General(), changes.GroupVersion, w, r)
 		}
-	})
-}
-
-// unconnected are connections to nowhere.
-func unconnected(message string) *egressselector.EgressSelector {
-	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New(message) }
-	return egressselector.NewEgressSelectorWithMap(map[egressselector.EgressType]utilnet.DialFunc{
-		egressselector.ControlPlane: dial, egressselector.Cluster: dial, egressselector.Etcd: dial,
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/pipenet"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -37,12 +38,17 @@ type Options struct {
 	// NoControllers omits the controllers of sqube serve, like kube-apiserver: namespaces are not emptied, garbage is not
 	// collected, service accounts are not created. Pods then need no service account.
 	NoControllers bool
+	// ControlPlane adds the other controllers of Kubernetes and the scheduler. The only value is controlplane.All, of package
+	// server/controlplane: a test binary without it is smaller.
+	ControlPlane func(*server.Options) error
 	// FeatureGates are set for the process, and restored when the last server has stopped. A gate can't be changed while another server
 	// runs.
 	FeatureGates map[string]bool
 	// Logs lets Kubernetes' libraries write their log (klog) to standard error. The process's first server decides, since klog has one
 	// log for the process.
 	Logs bool
+	// Virtual runs the server in the bubble of testing/synctest in which it is started: the bubble's time is the server's.
+	Virtual bool
 	// Configure changes other options before the server starts. Optional.
 	Configure func(*server.Options)
 }
@@ -56,12 +62,13 @@ type Server struct {
 	// Webhook is where the test serves webhooks. It is zero without Options.Webhooks and without conversions in CRDs.
 	Webhook WebhookServer
 
-	server *server.Server
-	folder string
-	gates  func() // restores the feature gates
-	stop   context.CancelFunc
-	ended  chan struct{} // closed when the server has stopped and err is set
-	err    error
+	server  *server.Server
+	folder  string
+	network *pipenet.Network // nil in real time
+	gates   func()           // restores the feature gates
+	stop    context.CancelFunc
+	ended   chan struct{} // closed when the server has stopped and err is set
+	err     error
 }
 
 // Run starts a server that stops at the end of the test. It fails the test if the server does not start.
@@ -84,6 +91,9 @@ func Run(t testing.TB, o Options) *Server {
 func Start(o Options) (_ *Server, err error) {
 	if !o.Logs {
 		quiet()
+	}
+	if err := checkTime(o); err != nil {
+		return nil, err
 	}
 	s := &Server{ended: make(chan struct{})}
 	if s.gates, err = setGates(o.FeatureGates); err != nil {
@@ -126,11 +136,19 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 		options.Controllers = []string{"-" + controllers.All}
 		options.Admission.Disable("ServiceAccount")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if o.Virtual {
+		s.virtual(options)
+	}
+	listener, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}
 	options.Serving.BindPort = listener.Addr().(*net.TCPAddr).Port
+	if o.ControlPlane != nil {
+		if err := o.ControlPlane(options); err != nil {
+			return nil, nil, errors.Join(err, listener.Close())
+		}
+	}
 	if o.Configure != nil {
 		o.Configure(options)
 	}
@@ -174,7 +192,7 @@ func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
 	if s.Config, err = clientcmd.BuildConfigFromFlags("", s.Kubeconfig); err != nil {
 		return err
 	}
-	s.Config.QPS = -1
+	s.connect(s.Config)
 	return s.install(ctx, o)
 }
 
@@ -188,8 +206,16 @@ func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig of %s: %w", name, err)
 	}
-	config.QPS = -1
+	s.connect(config)
 	return config, nil
+}
+
+// connect completes a client's configuration.
+func (s *Server) connect(config *rest.Config) {
+	config.QPS = -1
+	if s.network != nil {
+		config.Dial = s.network.Dial
+	}
 }
 
 // Stop stops the server and removes its files. Running requests are finished, watches end. It may be called more than once.

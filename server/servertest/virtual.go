@@ -1,0 +1,63 @@
+package servertest
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/pipenet"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// What Kubernetes' libraries keep for the whole process must not stop or mislead the clock of a bubble.
+func init() {
+	// A goroutine that also waits for a channel from outside its bubble stops the clock. This one is never closed, and receiving from nil
+	// blocks as long.
+	wait.NeverStop = nil
+	// The second handler sleeps until a millisecond after the last error, which may have happened in a later time.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+}
+
+// inBubble reports whether the caller is in a bubble of testing/synctest, whose clock is not the machine's.
+func inBubble() (bool, error) {
+	var real unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &real); err != nil {
+		return false, err
+	}
+	return time.Since(time.Unix(real.Unix())).Abs() > time.Minute, nil
+}
+
+// checkTime returns an error if the server would wait for another time than the test.
+func checkTime(o Options) error {
+	bubble, err := inBubble()
+	switch {
+	case err != nil:
+		return err
+	case o.Virtual && !bubble:
+		return errors.New("Options.Virtual needs a bubble: start the server in the function that the test gives synctest.Test")
+	case bubble && !o.Virtual:
+		return errors.New("in a bubble of testing/synctest, a server must have Options.Virtual")
+	}
+	return nil
+}
+
+// virtual makes the server one of a bubble: its connections are in memory, and its clock starts at a time that a store accepts.
+func (s *Server) virtual(options *server.Options) {
+	time.Sleep(time.Until(sqlstore.FirstTime)) // at once: nothing else happens
+	s.network = &pipenet.Network{}
+	options.Virtual, options.Dial = true, s.network.Dial
+}
+
+// Listen listens like net.Listen, where the server connects to: for webhooks, aggregated API servers and kubelets of the test. With
+// Options.Virtual, only this process's clients can connect.
+func (s *Server) Listen(network, address string) (net.Listener, error) {
+	if s.network == nil {
+		return net.Listen(network, address)
+	}
+	return s.network.Listen(network, address)
+}
