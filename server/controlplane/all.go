@@ -1,7 +1,10 @@
 package controlplane
 
 import (
+	"slices"
+
 	"github.com/spf13/pflag"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controllers"
@@ -15,6 +18,12 @@ func With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
 		plane := &Options{All: true}
 		o.OtherControllers = plane.Controllers()
+		if o.Virtual {
+			flags = append([]string{"--flex-volume-plugin-dir=/proc/none"}, flags...) // can't be made, or it would be watched
+			o.OtherControllers = slices.DeleteFunc(o.OtherControllers, func(c controllers.Controller) bool {
+				return c.Name == names.CertificateSigningRequestSigningController // watches files
+			})
+		}
 		set := pflag.NewFlagSet("control plane", pflag.ContinueOnError)
 		plane.AddFlags(set)
 		if err := set.Parse(flags); err != nil {
