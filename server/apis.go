@@ -139,7 +139,7 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 		},
 		Kubelet: o.kubelet(b.pki, b.outbound.egress), ProxyTransport: transport,
 		Authenticator: s.authentication.Authenticator, Authorizer: s.authorization.Authorizer, RuleResolver: s.authorization.Rules,
-		EventTTL: o.EventTTL, NewerVersions: o.EmulationForwardCompatible, NewerConfigured: o.RuntimeConfigForwardCompatible,
+		EventTTL: o.EventTTL, Repair: o.seldom(), NewerVersions: o.EmulationForwardCompatible, NewerConfigured: o.RuntimeConfigForwardCompatible,
 	})
 }
 

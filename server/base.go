@@ -51,7 +51,7 @@ type base struct {
 }
 
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
-	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: loopback.New(), connections: connections.New(), phase: newPhase()}
+	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
 	b.written = newWritten(o, store)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
@@ -77,6 +77,17 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 	b.informers = lazyinformer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0,
 		informers.WithTransform(slimmer.transform), informers.WithInformerName(b.informerName)))
 	return b, nil
+}
+
+// newLoopback returns the transport of in-process clients. The watches of a virtual server last, without bookmarks.
+func newLoopback(o *Options) *loopback.Transport {
+	ctx := context.Background()
+	if o.Virtual {
+		ctx = apistorage.WithBookmarkInterval(ctx, virtualInterval)
+	}
+	made := loopback.New(ctx)
+	made.WatchTimeout = o.seldom()
+	return made
 }
 
 // ensurePKI creates the server's keys and certificates, or reads existing ones.

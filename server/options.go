@@ -36,6 +36,18 @@ import (
 	"github.com/sqube/sqube/server/sharedkeys"
 )
 
+// virtualInterval is how often a virtual server repeats what a real one repeats in case something outside has changed: each wake-up holds
+// up the jumps of its clock.
+const virtualInterval = 30 * 24 * time.Hour
+
+// seldom returns virtualInterval with Virtual, otherwise 0.
+func (o *Options) seldom() time.Duration {
+	if o.Virtual {
+		return virtualInterval
+	}
+	return 0
+}
+
 // Options are the settings of a Server. Settings that kube-apiserver has too have the same flags and the same meaning.
 type Options struct {
 	// DataDir holds keys, certificates and the administrator's kubeconfig; with InMemory only the kubeconfig.

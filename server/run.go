@@ -155,21 +155,26 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	tasks.start("certificates", func() {
 		s.pki.KeepValid(ctx, changed, func(err error) { klog.ErrorS(err, "Renewing certificates failed; trying again") })
 	})
-	tasks.start("admission", func() { s.admission.Run(ctx) })
+	virtual := s.options.Virtual
+	if !virtual { // it follows definitions, too
+		tasks.start("admission", func() { s.admission.Run(ctx) })
+	}
 	tasks.start("custom resources", func() { s.crd.Run(ctx) })
-	if s.fairness == nil {
+	if s.fairness == nil && !virtual {
 		serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
-	} else {
+	} else if s.fairness != nil {
 		serverfilters.StartPriorityAndFairnessWatermarkMaintenance(ctx.Done())
 		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
 	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })
 	tasks.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
-	tasks.start("object counts", func() {
-		if s.bootstrap.Wait(ctx) == nil {
-			s.objectCounter.run(ctx)
-		}
-	})
+	if !virtual {
+		tasks.start("object counts", func() {
+			if s.bootstrap.Wait(ctx) == nil {
+				s.objectCounter.run(ctx)
+			}
+		})
+	}
 	if coordinated() {
 		tasks.start("coordinated leader election", func() {
 			if s.bootstrap.Wait(ctx) == nil {

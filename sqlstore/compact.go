@@ -51,7 +51,11 @@ func (s *Store) compact(ctx context.Context) {
 			target = max(target, old)
 		}
 		if newest == measured && target <= done && !s.full.Load() {
-			continue // an idle cluster writes nothing
+			// An idle cluster writes nothing.
+			if s.alone && newest <= done && !s.untilCommit(ctx) {
+				return
+			}
+			continue
 		}
 		surplus, err := s.surplus(ctx)
 		surplus = min(surplus, newest)
@@ -82,6 +86,16 @@ func (s *Store) compact(ctx context.Context) {
 		if s.measure(ctx) {
 			measured = newest
 		}
+	}
+}
+
+// untilCommit waits until a commit was tried, or returns false if the store closes first.
+func (s *Store) untilCommit(ctx context.Context) bool {
+	select {
+	case <-s.attempted:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"math"
+	"time"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -10,22 +12,71 @@ import (
 // ExpiryAuthor is the user in the log for deletions of expired objects.
 const ExpiryAuthor = "system:sqube:expiry"
 
+// never is later than any expiry.
+const never = math.MaxInt64
+
+// clockInterval is how often to look whether the clock has jumped past the next expiry.
+const clockInterval = time.Minute
+
 // expire deletes objects when they expire, by ordinary deletions that watchers see. If several processes share the log, all of
 // them try; one succeeds and the others get a conflict, which they ignore.
 func (s *Store) expire(ctx context.Context) {
 	ctx = WithAuthor(ctx, Author{User: ExpiryAuthor})
-	for s.pause(ctx, s.opts.ExpiryInterval) {
+	for s.pause(ctx, s.opts.ExpiryInterval) && s.untilExpiry(ctx) {
 		if err := s.expireDue(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrMoved) {
 			s.opts.Log.Error("deleting expired objects failed; retrying", "error", err)
 		}
 	}
 }
 
+// untilExpiry waits until an object may have expired, or returns false if the store closes first.
+func (s *Store) untilExpiry(ctx context.Context) bool {
+	for s.alone {
+		left := time.Duration(math.MaxInt64)
+		if next := s.nextExpiry.Load(); next != never {
+			left = time.UnixMilli(next).Sub(s.opts.Now())
+		}
+		if left <= 0 {
+			return true
+		}
+		if !s.opts.Virtual {
+			left = min(left, clockInterval)
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-s.expiring:
+			timer.Stop()
+			return true
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+	return true
+}
+
+// noteExpiry wakes untilExpiry if an object that was written expires before all others.
+func (s *Store) noteExpiry(at int64) {
+	if at > 0 && at < s.nextExpiry.Load() {
+		wake(s.expiring)
+	}
+}
+
+// wake wakes who waits for c, which has a buffer of one.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 func (s *Store) expireDue(ctx context.Context) error {
+	s.nextExpiry.Store(never) // until it is known, every write is noted
 	for {
 		due, err := s.due(ctx)
 		if err != nil || len(due) == 0 {
-			return err
+			return errors.Join(err, s.findNextExpiry(ctx))
 		}
 		results := make(chan error, len(due))
 		for _, w := range due {
@@ -41,9 +92,24 @@ func (s *Store) expireDue(ctx context.Context) error {
 			err = errors.Join(err, <-results)
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, s.findNextExpiry(ctx))
 		}
 	}
+}
+
+// findNextExpiry finds when the next object expires.
+func (s *Store) findNextExpiry(ctx context.Context) error {
+	if !s.alone {
+		return nil
+	}
+	b := s.statement().setApart().add("SELECT expires_at FROM log WHERE expires_at IS NOT NULL AND replaced_by IS NULL ORDER BY expires_at LIMIT 1")
+	var next int64 = never
+	err := s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&next) })
+	if err != nil {
+		next = 0 // look again soon
+	}
+	s.nextExpiry.Store(next)
+	return err
 }
 
 // due returns the deletions of objects that have expired, as many as one group may have.

@@ -86,7 +86,7 @@ type Options struct {
 	// PollInterval is how often the log is read for rows of other processes if no notification comes. Default 1 second; unused on
 	// SQLite.
 	PollInterval time.Duration
-	// ExpiryInterval is how often the store looks for expired objects. Default 5 seconds.
+	// ExpiryInterval is how often the store looks for expired objects at most, and if other processes write, at least. Default 5 seconds.
 	ExpiryInterval time.Duration
 	// CacheBytes limits the memory of live rows that can be read without the database. Default DefaultCacheBytes; NoCache for
 	// none.
@@ -107,6 +107,8 @@ type Options struct {
 	OnChange func(Resource)
 	// OnGroup is called with the number of writes of each group commit, including conflicts. Optional.
 	OnGroup func(writes int)
+	// Virtual is for a store in a bubble of testing/synctest: it does not look for what happens outside, to its files and the clock.
+	Virtual bool
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Log receives failures of background work, which has no caller to return them to.
@@ -180,6 +182,11 @@ type Store struct {
 	committing atomic.Bool
 	heard      dialect.Newest
 
+	alone      bool          // no other process writes
+	expiring   chan struct{} // see untilExpiry
+	nextExpiry atomic.Int64  // in Unix milliseconds
+	attempted  chan struct{} // has a value after a commit was tried
+
 	wrote    atomic.Pointer[time.Time] // when the last group was committed
 	failing  bool                      // the last commit failed; only for the committer
 	full     atomic.Bool               // since there was no room on the disk
@@ -201,7 +208,10 @@ var ErrClosed = errors.New("the store is closed")
 
 // Open starts a Store on engine, which Store.Close closes. It fails if the database can't be read.
 func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, error) {
-	s := &Store{engine: engine, opts: opts.withDefaults(), queue: make(chan *pending)}
+	s := &Store{
+		engine: engine, opts: opts.withDefaults(), queue: make(chan *pending), alone: engine.Notifications() == nil,
+		expiring: make(chan struct{}, 1), attempted: make(chan struct{}, 1),
+	}
 	s.held.init()
 	s.failures = newFailures(s.opts.Log)
 	at, err := s.Position(ctx)
@@ -219,7 +229,11 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.memory = newMemory(s.opts.FollowerMemory)
 	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	for _, work := range []func(context.Context){s.tail, s.expire, s.compact, s.watchPlace} {
+	background := []func(context.Context){s.tail, s.expire, s.compact}
+	if !s.opts.Virtual {
+		background = append(background, s.watchPlace)
+	}
+	for _, work := range background {
 		s.done.Go(func() { work(s.ctx) })
 	}
 	s.done.Go(s.commit)

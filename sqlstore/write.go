@@ -205,6 +205,7 @@ func (s *Store) commitGroup(group []*pending) {
 	committed, err := s.engine.Commit(ctx, rows)
 	endSpan(span, err)
 	s.failures.contact(began, err)
+	wake(s.attempted)
 	switch {
 	case err == nil:
 		s.wrote.Store(&began)
@@ -316,6 +317,7 @@ func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	var changes []*Change
 	for i, p := range group {
 		if committed.Landed[held+i] {
+			s.noteExpiry(p.row.ExpiresAt)
 			changes = append(changes, p.change(committed.Revision(held+i)))
 		}
 	}

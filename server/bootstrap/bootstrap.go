@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -42,6 +43,8 @@ type Config struct {
 	Authentication clusterauthenticationtrust.ClusterAuthenticationInfo
 	// InMemory is that of pki.Options.
 	InMemory bool
+	// Seldom is the interval of what is repeated, such as putting right what clients have changed; 0 for the usual intervals.
+	Seldom time.Duration
 }
 
 // Services is the address space of Services.
@@ -102,12 +105,12 @@ func New(c Config) (*Bootstrap, error) {
 			return kubernetes.NewForConfig(within(ctx, config))
 		}, c.Store, c.KubeletClient, authorizer),
 		priorityClassesHook(client),
-		flowControlHook(client),
+		flowControlHook(client, cmp.Or(c.Seldom, flowControlInterval)),
 		serviceRepairHook(c.Services.Repair),
 		kubernetesService,
 		authenticationHook(client, c.Authentication, c.InMemory, namespaces),
-		identityHook(client, c.ServerID, namespaces),
-		identityCollectorHook(client),
+		identityHook(client, c.ServerID, cmp.Or(c.Seldom, identityRenewal), namespaces),
+		identityCollectorHook(client, cmp.Or(c.Seldom*renewals, identityDuration)),
 		legacyTokenHook(client, namespaces),
 	)
 	for _, h := range hooks {

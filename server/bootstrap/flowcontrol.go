@@ -22,7 +22,7 @@ const flowControlInterval = time.Minute
 
 // flowControlHook creates the suggested and the mandatory priority levels and flow schemas, maintains the mandatory ones, and
 // removes those of an older version that this one does not have.
-func flowControlHook(client kubernetes.Interface) *hook {
+func flowControlHook(client kubernetes.Interface, interval time.Duration) *hook {
 	ensure := func(ctx context.Context) error {
 		if err := ensurePriorityLevels(ctx, client); err != nil {
 			if notServed(err) {
@@ -39,10 +39,10 @@ func flowControlHook(client kubernetes.Interface) *hook {
 		name:   flowcontrolrest.PostStartHookName,
 		ensure: ensure,
 		serve: readyAtOnce(func(ctx context.Context) {
-			_ = wait.PollUntilContextCancel(ctx, flowControlInterval, false, func(ctx context.Context) (bool, error) {
+			_ = wait.PollUntilContextCancel(ctx, interval, false, func(ctx context.Context) (bool, error) {
 				if err := ensure(ctx); err != nil && ctx.Err() == nil {
 					utilruntime.HandleErrorWithContext(ctx, err, "Flow schemas and priority levels are not up to date, trying again",
-						"in", flowControlInterval)
+						"in", interval)
 				}
 				return false, nil // until ctx ends
 			})

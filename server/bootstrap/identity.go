@@ -39,9 +39,9 @@ func ServerID(instance string) (string, error) {
 }
 
 // identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
-func identityHook(client kubernetes.Interface, serverID string, after ...*hook) *hook {
+func identityHook(client kubernetes.Interface, serverID string, renewal time.Duration, after ...*hook) *hook {
 	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
-		int32(identityDuration/time.Second), nil, identityRenewal, serverID, metav1.NamespaceSystem, labelIdentity)
+		int32(identityDuration/identityRenewal*renewal/time.Second), nil, renewal, serverID, metav1.NamespaceSystem, labelIdentity)
 	return &hook{
 		name:      "start-kube-apiserver-identity-lease-controller",
 		after:     after,
@@ -68,8 +68,8 @@ func labelIdentity(l *coordinationv1.Lease) error {
 }
 
 // identityCollectorHook deletes Leases of servers that ended without deleting them.
-func identityCollectorHook(client kubernetes.Interface) *hook {
-	collector := apiserverleasegc.NewAPIServerLeaseGC(client, identityDuration, metav1.NamespaceSystem,
+func identityCollectorHook(client kubernetes.Interface, interval time.Duration) *hook {
+	collector := apiserverleasegc.NewAPIServerLeaseGC(client, interval, metav1.NamespaceSystem,
 		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)
 	return &hook{
 		name:  "start-kube-apiserver-identity-lease-garbage-collector",

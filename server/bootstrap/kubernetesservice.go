@@ -55,6 +55,8 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 	interval := endpointInterval
 	if c.Endpoint.Lease > 0 {
 		interval = c.Endpoint.Lease / renewals
+	} else if c.Seldom > 0 {
+		interval = c.Seldom
 	}
 	informer := c.Informers.Core().V1().Services()
 	config := kubernetesservice.Config{

@@ -2,6 +2,7 @@
 package builtin
 
 import (
+	"context"
 	"net"
 	"strings"
 
@@ -47,7 +48,7 @@ func New(decorator func(generic.StorageDecorator) generic.StorageDecorator) (*Re
 		return nil, err
 	}
 	// No requests are sent over the loopback.
-	unused := loopback.New().Config()
+	unused := loopback.New(context.Background()).Config()
 	client, err := kubernetes.NewForConfig(unused)
 	if err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func TestSecureClientVerifiesTheName(t *testing.T) {
 }
 
 func TestSecureEndsWithTheTransport(t *testing.T) {
-	tr := New()
+	tr := New(context.Background())
 	entered, left := make(chan struct{}), make(chan struct{})
 	tr.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(entered)

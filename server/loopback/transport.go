@@ -8,8 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -26,6 +29,9 @@ const remoteAddr = "127.0.0.1:0"
 // Transport is an http.RoundTripper that serves requests with a handler in the same process.
 // Make it with [New]. It is safe for concurrent use.
 type Transport struct {
+	// WatchTimeout is how long watches last, whatever their clients ask for, if it is not 0. Set it before the first request.
+	WatchTimeout time.Duration
+
 	handler atomic.Pointer[http.Handler]
 	served  chan struct{} // closed once there is a handler
 
@@ -40,8 +46,10 @@ type Transport struct {
 
 // New returns a Transport whose requests wait until SetHandler is called. Thus clients can be built, and informers and controllers
 // started, before the handler chain, which is itself built with those clients.
-func New() *Transport {
-	base, stop := context.WithCancel(withIdentity(context.Background(), &loopbackUser))
+//
+// Requests have the values of ctx.
+func New(ctx context.Context) *Transport {
+	base, stop := context.WithCancel(withIdentity(ctx, &loopbackUser))
 	return &Transport{base: base, stop: stop, served: make(chan struct{})}
 }
 
@@ -101,7 +109,7 @@ func (t *Transport) roundTrip(base context.Context, req *http.Request) (*http.Re
 		defer cancel()
 		defer clientGone()
 		defer closeBody(req)
-		ex.serve(handler, serverRequest(ctx, req))
+		ex.serve(handler, serverRequest(ctx, t.lasting(req)))
 	}()
 
 	select {
@@ -129,6 +137,18 @@ func (t *Transport) begin(client context.Context) (http.Handler, error) {
 	}
 	t.running.Add(1)
 	return *t.handler.Load(), nil
+}
+
+// lasting sets the timeout of a watch to WatchTimeout.
+func (t *Transport) lasting(req *http.Request) *http.Request {
+	if t.WatchTimeout == 0 || !strings.Contains(req.URL.RawQuery, "watch=") {
+		return req
+	}
+	changed := req.Clone(req.Context())
+	query := changed.URL.Query()
+	query.Set("timeoutSeconds", strconv.Itoa(int(t.WatchTimeout/time.Second)))
+	changed.URL.RawQuery = query.Encode()
+	return changed
 }
 
 // serverRequest returns req as a server would have parsed it. A RoundTripper must not change req, and filters delete headers

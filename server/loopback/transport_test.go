@@ -18,7 +18,7 @@ const patience = 10 * time.Second
 
 func serving(t *testing.T, h http.HandlerFunc) *Transport {
 	t.Helper()
-	tr := New()
+	tr := New(context.Background())
 	tr.SetHandler(h)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -253,7 +253,7 @@ func TestNoBodyAnswers(t *testing.T) {
 }
 
 func TestRequestsWaitForTheHandler(t *testing.T) {
-	tr := New()
+	tr := New(context.Background())
 	early := make(chan struct{})
 	go func() {
 		defer close(early)
@@ -280,7 +280,7 @@ func TestRequestsWaitForTheHandler(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	tr := New()
+	tr := New(context.Background())
 	started := make(chan struct{})
 	tr.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -295,7 +295,7 @@ func TestShutdown(t *testing.T) {
 	if got, err := io.ReadAll(resp.Body); err != nil || len(got) != 0 {
 		t.Errorf("a watch at shutdown should end cleanly, got %q, %v", got, err)
 	}
-	for _, tr := range []*Transport{tr, New()} {
+	for _, tr := range []*Transport{tr, New(context.Background())} {
 		if err := tr.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestManyAtOnce(t *testing.T) {
 
 func BenchmarkEvent(b *testing.B) {
 	event := bytes.Repeat([]byte("x"), 1000)
-	tr := New()
+	tr := New(context.Background())
 	tr.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for {
 			if _, err := w.Write(event); err != nil {

@@ -102,7 +102,11 @@ const (
 // failures, and retries. It also looks at the files, and has [Guard] record them, after changed, such as when an operator has replaced
 // an authority.
 func (p *PKI) KeepValid(ctx context.Context, changed <-chan struct{}, report func(error)) {
-	ticker := time.NewTicker(clockEvery)
+	every := clockEvery
+	if p.opts.InMemory { // no board, but a test
+		every = renewEvery
+	}
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for last := p.ensured; ; {
 		select {

@@ -74,18 +74,15 @@ func NewServing(c ServingConfig) (*Serving, error) {
 	return s, nil
 }
 
-// rereadInterval is how often files in memory are read again.
-const rereadInterval = time.Minute
-
 // Follow lets content follow its files until ctx ends. Upstream's runner watches each file with an inotify instance, of which a user has
-// 128. Servers in tests are many, and their files are in memory: these are read again at intervals.
+// 128. Servers in tests are many, and their files are in memory: these are read again as often as they may be renewed.
 func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, inMemory bool) {
 	if !inMemory {
 		content.Run(ctx, 1)
 		return
 	}
 	defer content.Run(ctx, 1) // watches nothing once ctx has ended, and ends its queue
-	ticker := time.NewTicker(rereadInterval)
+	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
 	for {
 		select {

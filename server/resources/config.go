@@ -37,6 +37,7 @@ type Config struct {
 	ControllerManager, Scheduler bool // run in the server, for componentstatuses
 
 	EventTTL time.Duration // how long events are kept; 0 keeps them
+	Repair   time.Duration // how often allocated addresses and ports are compared with Services; 0 for upstream's interval
 
 	// With an emulated version, newer APIs are not served, except newer versions of older APIs (NewerVersions), and APIs that
 	// --runtime-config names (NewerConfigured).

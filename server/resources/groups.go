@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -103,7 +104,7 @@ func New(c Config) (*Built, error) {
 	apiServices := apiservice.NewRESTStorage(c.Versions, c.RESTOptions, false)
 	groups = append(groups, &apiServices)
 
-	built := &Built{Equivalent: equivalentResources(c.RESTOptions), Repair: newServiceRepair(c.Services, client, c.Informers, allocators)}
+	built := &Built{Equivalent: equivalentResources(c.RESTOptions), Repair: newServiceRepair(c.Services, cmp.Or(c.Repair, repairInterval), client, c.Informers, allocators)}
 	for _, group := range groups {
 		name := group.PrioritizedVersions[0].Group
 		if err := expiration.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {

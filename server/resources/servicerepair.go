@@ -43,17 +43,17 @@ type ServiceRepair struct {
 type loop func(onFirstSuccess func(), stop chan struct{})
 
 // newServiceRepair makes the repair loops of the allocators.
-func newServiceRepair(services Services, client kubernetes.Interface, factory informers.SharedInformerFactory, allocators *serviceAllocators) *ServiceRepair {
+func newServiceRepair(services Services, every time.Duration, client kubernetes.Interface, factory informers.SharedInformerFactory, allocators *serviceAllocators) *ServiceRepair {
 	cidrs := factory.Networking().V1().ServiceCIDRs()
 	addresses := func() loop {
-		return ipcontroller.NewRepairIPAddress(repairInterval, client,
+		return ipcontroller.NewRepairIPAddress(every, client,
 			factory.Core().V1().Services(), cidrs, currentAddresses{factory.Networking().V1().IPAddresses(), client}).RunUntil
 	}
 	ports := func(interval time.Duration) loop {
 		return portcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(), services.NodePorts, allocators.portRange).RunUntil
 	}
 	repair := &ServiceRepair{
-		loops:  []loop{retryFirstPass(ports, firstRetry, repairInterval)},
+		loops:  []loop{retryFirstPass(ports, firstRetry, every)},
 		follow: func() (bool, error) { return true, nil },
 	}
 	if addressObjects() {
@@ -64,7 +64,7 @@ func newServiceRepair(services Services, client kubernetes.Interface, factory in
 		repair.loops = append(repair.loops, retryFirstPass(func(interval time.Duration) loop {
 			return ipcontroller.NewRepair(interval, client.CoreV1(), client.EventsV1(),
 				&services.IPRange, allocators.ipRange, &services.SecondaryIPRange, allocators.secondaryIPRange).RunUntil
-		}, firstRetry, repairInterval))
+		}, firstRetry, every))
 	}
 	return repair
 }

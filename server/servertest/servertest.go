@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -111,7 +110,7 @@ func Start(o Options) (_ *Server, err error) {
 		close(s.ended)
 		return nil, errors.Join(err, s.Stop())
 	}
-	process := server.Process{Options: options, Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	process := server.Process{Options: options, Store: sqlstore.Options{Virtual: o.Virtual}, Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
 	go func() {
 		defer close(s.ended)
 		defer listener.Close()
@@ -160,7 +159,7 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 
 // openStore opens the database, which does not need to survive the process.
 func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
-	engine, err := sqlite.OpenWith(ctx, filepath.Join(s.folder, "sqube.db"), sqlite.Options{NoSync: true})
+	engine, err := sqlite.OpenMemory(ctx)
 	if err != nil {
 		return nil, err
 	}

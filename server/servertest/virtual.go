@@ -51,6 +51,8 @@ func (s *Server) virtual(options *server.Options) {
 	time.Sleep(time.Until(sqlstore.FirstTime)) // at once: nothing else happens
 	s.network = &pipenet.Network{}
 	options.Virtual, options.Dial = true, s.network.Dial
+	// Requests share the seats of priority and fairness by the time that they take, and here they take none.
+	options.Features.EnablePriorityAndFairness, options.MaxInFlight, options.MaxMutatingInFlight = false, 0, 0
 }
 
 // Listen listens like net.Listen, where the server connects to: for webhooks, aggregated API servers and kubelets of the test. With

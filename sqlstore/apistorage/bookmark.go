@@ -1,6 +1,7 @@
 package apistorage
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -18,6 +19,13 @@ const (
 	// bookmarkRetry is the pause before a bookmark that was due is retried.
 	bookmarkRetry = 10 * time.Millisecond
 )
+
+type bookmarksKey struct{}
+
+// WithBookmarkInterval sets the pause between the bookmarks of watches with this context.
+func WithBookmarkInterval(ctx context.Context, pause time.Duration) context.Context {
+	return context.WithValue(ctx, bookmarksKey{}, pause)
+}
 
 // progress sends a bookmark, or returns false while changes are waiting to be sent.
 func (w *watcher) progress() (bool, error) {
@@ -51,6 +59,9 @@ func (w *watcher) untilBookmark() time.Duration {
 	pause := bookmarkEvery + rand.N(bookmarkEvery/4)
 	if w.opts.ProgressNotify {
 		pause = progressEvery
+	}
+	if seldom, ok := w.ctx.Value(bookmarksKey{}).(time.Duration); ok {
+		pause = seldom
 	}
 	if !w.deadline.IsZero() {
 		if last := time.Until(w.deadline) - bookmarkBefore; last > 0 {
