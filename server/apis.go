@@ -151,7 +151,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
-		SoleServer: !o.SharedDatastore, Complete: complete,
+		SoleServer: !o.SharedDatastore, Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
 	})
 }
 
@@ -160,7 +160,7 @@ func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct
 	config := aggregation.Config{
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed,
-		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory,
+		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(),
 	}
 	if b.outbound.traced {
 		config.Tracing = b.outbound.tracing

@@ -17,7 +17,7 @@ func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := loopback.New()
+	transport := loopback.New(t.Context())
 	defer func() {
 		if err := transport.Shutdown(t.Context()); err != nil {
 			t.Error(err)

@@ -48,6 +48,14 @@ func (o *Options) seldom() time.Duration {
 	return 0
 }
 
+// resync is how often controllers of definitions and APIServices process all of them, as in kube-apiserver; never with Virtual.
+func (o *Options) resync() time.Duration {
+	if o.Virtual {
+		return 0
+	}
+	return 5 * time.Minute
+}
+
 // Options are the settings of a Server. Settings that kube-apiserver has too have the same flags and the same meaning.
 type Options struct {
 	// DataDir holds keys, certificates and the administrator's kubeconfig; with InMemory only the kubeconfig.

@@ -32,8 +32,6 @@ import (
 )
 
 const (
-	// resync is how often the controllers reconcile every APIService, like kube-apiserver.
-	resync = 5 * time.Minute
 	// workers is how many APIServices each controller handles at once, like kube-apiserver.
 	workers = 5
 )
@@ -61,6 +59,8 @@ type Config struct {
 	Tracing trace.TracerProvider
 	// InMemory is that of pki.Options.
 	InMemory bool
+	// Resync is how often the controllers reconcile every APIService; 0 for only when something changes.
+	Resync time.Duration
 }
 
 // Aggregator is the aggregation layer of a server.
@@ -99,7 +99,7 @@ func New(c Config) (*Aggregator, error) {
 		return nil, fmt.Errorf("register the metrics of APIServices: %w", err)
 	}
 	prioritize(c.Discovery)
-	factory := externalversions.NewSharedInformerFactory(client, resync)
+	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
 	services := factory.Apiregistration().V1().APIServices()
 	local, err := localstatus.New(services, client.ApiregistrationV1(), gauges)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 // authenticationHook publishes what extension API servers need to trust this server and its clients, and publishes it again when
 // a CA file changes.
-func authenticationHook(client kubernetes.Interface, info clusterauthenticationtrust.ClusterAuthenticationInfo, inMemory bool, after ...*hook) *hook {
+func authenticationHook(client kubernetes.Interface, c Config, after ...*hook) *hook {
+	info := c.Authentication
 	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
 	return &hook{
 		name:  "start-cluster-authentication-info-controller",
@@ -35,10 +36,13 @@ func authenticationHook(client kubernetes.Interface, info clusterauthenticationt
 				if err := watcher.RunOnce(ctx); err != nil {
 					return fmt.Errorf("read certificate authority %s: %w", ca.Name(), err)
 				}
-				running.Go(func() { pki.Follow(ctx, watcher, inMemory) })
+				running.Go(func() { pki.Follow(ctx, watcher, c.InMemory) })
 			}
 			ready()
-			controller.Run(ctx, 1)
+			published, cancel := c.atFirst(ctx)
+			defer cancel()
+			controller.Run(published, 1)
+			<-ctx.Done()
 			return nil
 		},
 	}

@@ -90,7 +90,7 @@ func New(c Config) (*Bootstrap, error) {
 	namespaces := namespacesHook(client, c.Informers.Core().V1().Namespaces())
 	beforeService := []*hook{namespaces}
 	if utilfeature.DefaultFeatureGate.Enabled(features.MultiCIDRServiceAllocator) {
-		beforeService = append(beforeService, serviceCIDRHook(client, c.Services))
+		beforeService = append(beforeService, serviceCIDRHook(client, c))
 	}
 	kubernetesService, err := kubernetesServiceHook(client, c, beforeService...)
 	if err != nil {
@@ -108,7 +108,7 @@ func New(c Config) (*Bootstrap, error) {
 		flowControlHook(client, cmp.Or(c.Seldom, flowControlInterval)),
 		serviceRepairHook(c.Services.Repair),
 		kubernetesService,
-		authenticationHook(client, c.Authentication, c.InMemory, namespaces),
+		authenticationHook(client, c, namespaces),
 		identityHook(client, c.ServerID, cmp.Or(c.Seldom, identityRenewal), namespaces),
 		identityCollectorHook(client, cmp.Or(c.Seldom*renewals, identityDuration)),
 		legacyTokenHook(client, namespaces),
@@ -117,6 +117,14 @@ func New(c Config) (*Bootstrap, error) {
 		h.done, h.ended = make(chan struct{}), make(chan struct{})
 	}
 	return &Bootstrap{hooks}, nil
+}
+
+// atFirst returns a context for what repeats its work often: all the time, or with Seldom only until it has surely worked.
+func (c *Config) atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Seldom > 0 {
+		return context.WithTimeout(ctx, startTimeout)
+	}
+	return context.WithCancel(ctx)
 }
 
 // Checks returns one check per hook, each named poststarthook/NAME, for /readyz, /livez and /healthz.

@@ -38,7 +38,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
 		{rbacHook(only(client), nil, "kubelet-client", nil), 100},
 		{priorityClassesHook(client), 2},
-		{flowControlHook(client), 15},
+		{flowControlHook(client, flowControlInterval), 15},
 	} {
 		t.Run(test.hook.name, func(t *testing.T) {
 			client.ClearActions()

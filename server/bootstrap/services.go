@@ -14,12 +14,14 @@ import (
 
 // serviceCIDRHook creates the default ServiceCIDR, from which cluster IPs are allocated, sets its condition Ready, and maintains
 // it.
-func serviceCIDRHook(client kubernetes.Interface, services Services) *hook {
-	controller := defaultservicecidr.NewController(services.IPRange, services.SecondaryIPRange, rangeClient{client})
+func serviceCIDRHook(client kubernetes.Interface, c Config) *hook {
+	controller := defaultservicecidr.NewController(c.Services.IPRange, c.Services.SecondaryIPRange, rangeClient{client})
 	return &hook{
 		name: "start-kubernetes-service-cidr-controller",
 		serve: func(ctx context.Context, ready func()) error {
-			controller.Start(ctx) // returns when the object exists, and continues in the background until ctx ends
+			maintained, cancel := c.atFirst(ctx)
+			defer cancel()
+			controller.Start(maintained) // returns when the object exists, and continues in the background until ctx ends
 			ready()
 			<-ctx.Done()
 			return nil

@@ -40,9 +40,6 @@ import (
 	"github.com/sqube/sqube/server/watchtask"
 )
 
-// resync is how often controllers process every definition again, like kube-apiserver.
-const resync = 5 * time.Minute
-
 // Server serves definitions and custom resources.
 type Server struct {
 	group     *genericapiserver.APIGroupInfo
@@ -79,11 +76,11 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
 	}
-	slim, err := newSlimInformer(c.Storage, resync)
+	slim, err := newSlimInformer(c.Storage, c.Resync)
 	if err != nil {
 		return nil, err
 	}
-	factory := externalversions.NewSharedInformerFactory(client, resync)
+	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
 	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return slim })
 	whole := wholeDefinitions{group.VersionedResourcesStorageMap["v1"]["customresourcedefinitions"].(registry.Getter)}
 	s := &Server{
@@ -280,6 +277,8 @@ type Config struct {
 	// KeepUnused is how long what was made of a definition stays in memory after the last request for its resource; 0 means five
 	// minutes.
 	KeepUnused time.Duration
+	// Resync is how often controllers process every definition again; 0 for only when it changes.
+	Resync time.Duration
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
 	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new

@@ -82,6 +82,11 @@ func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, i
 		return
 	}
 	defer content.Run(ctx, 1) // watches nothing once ctx has ended, and ends its queue
+	reread(ctx, content.RunOnce)
+}
+
+// reread calls read whenever files in memory may have been renewed, until ctx ends.
+func reread(ctx context.Context, read func(context.Context) error) {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
 	for {
@@ -90,7 +95,7 @@ func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, i
 			return
 		case <-ticker.C:
 		}
-		if err := content.RunOnce(ctx); err != nil {
+		if err := read(ctx); err != nil {
 			slog.Error("a certificate can't be read again", "err", err)
 		}
 	}
@@ -102,9 +107,21 @@ func (s *Serving) Config() *tls.Config { return s.config }
 // Run reloads changed files until ctx ends.
 func (s *Serving) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { s.controller.Run(1, ctx.Done()) })
+	if s.inMemory {
+		reread(ctx, s.readOnce)
+	}
+	wg.Go(func() { s.controller.Run(1, ctx.Done()) }) // once ctx has ended, this ends its queue
 	for _, f := range s.followers {
-		wg.Go(func() { Follow(ctx, f, s.inMemory) })
+		wg.Go(func() { f.Run(ctx, 1) })
 	}
 	wg.Wait()
+}
+
+func (s *Serving) readOnce(ctx context.Context) error {
+	for _, f := range s.followers {
+		if err := f.RunOnce(ctx); err != nil {
+			return err
+		}
+	}
+	return s.controller.RunOnce()
 }
