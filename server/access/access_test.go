@@ -200,7 +200,7 @@ func TestFrontProxy(t *testing.T) {
 
 func TestLoopbackComesFirst(t *testing.T) {
 	a := setUp(t, nil).authentication(t)
-	transport := loopback.New()
+	transport := loopback.New(t.Context())
 	var name string
 	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = userOf(t, a, r) }))
 	r, err := http.NewRequest(http.MethodGet, "http://x/", nil)

@@ -39,7 +39,7 @@ func (c client) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
 
 func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 	t.Helper()
-	config := loopback.New().Config()
+	config := loopback.New(t.Context()).Config()
 	unserved, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		t.Fatal(err)

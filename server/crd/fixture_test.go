@@ -51,7 +51,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	t.Helper()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, nil)
-	transport := loopback.New()
+	transport := loopback.New(t.Context())
 	authorizer := authorizerfactory.NewAlwaysAllowAuthorizer()
 	apis := aggregated.NewResourceManager("apis")
 	complete := make(chan struct{})

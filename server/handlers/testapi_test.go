@@ -101,7 +101,7 @@ func newAPI(t testing.TB, o options) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := loopback.New()
+	transport := loopback.New(t.Context())
 	client, err := kubernetes.NewForConfig(transport.Config())
 	if err != nil {
 		t.Fatal(err)
