@@ -1,0 +1,2 @@
+// Package simnodes simulates nodes.
+package simnodes
