@@ -96,40 +96,28 @@ func (n *Nodes) serveLog(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c, err := n.container(pod, name)
+	state, c, err := n.find(pod, name)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
-	if query.previous && c.previous == nil {
-		http.Error(w, fmt.Sprintf("previous terminated container %q in pod %q not found", name, r.PathValue("pod")), http.StatusBadRequest)
-		return
-	}
-	log := c.log
+	log, waiting := c.log, c.state.Waiting
 	if query.previous {
 		log = c.previous
 	}
-	if log == nil {
-		http.Error(w, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, r.PathValue("pod"), c.state.Waiting.Reason), http.StatusBadRequest)
+	state.mu.Unlock()
+	switch {
+	case log == nil && query.previous:
+		http.Error(w, fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod), http.StatusBadRequest)
+		return
+	case log == nil:
+		reason := "PodInitializing"
+		if waiting != nil {
+			reason = waiting.Reason
+		}
+		http.Error(w, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, pod, reason), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	copyLog(r.Context(), w, log, query)
-}
-
-// container returns a copy of a container.
-func (n *Nodes) container(pod, name string) (container, error) {
-	n.mu.Lock()
-	state := n.lives[pod]
-	n.mu.Unlock()
-	if state != nil {
-		state.mu.Lock()
-		defer state.mu.Unlock()
-		for _, c := range state.life.containers {
-			if c.spec.Name == name {
-				return *c, nil
-			}
-		}
-	}
-	return container{}, fmt.Errorf("no node has a container %q of Pod %q", name, pod)
 }

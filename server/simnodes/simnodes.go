@@ -184,6 +184,42 @@ func (n *Nodes) Add(scripts ...Script) error {
 	return nil
 }
 
+// Play lets a running container take steps now, instead of what is left of its run. It fails if the nodes have not started the container.
+func (n *Nodes) Play(namespace, pod, container string, steps ...Step) error {
+	name := namespace + "/" + pod
+	state, c, err := n.find(name, container)
+	if err != nil {
+		return err
+	}
+	defer state.mu.Unlock()
+	switch {
+	case c.state.Running == nil:
+		return fmt.Errorf("the container %q of Pod %q does not run", container, name)
+	case Run(steps).has(stepStart, stepFailPull):
+		return fmt.Errorf("the container %q of Pod %q has started", container, name)
+	}
+	c.at, c.left = time.Now(), steps
+	n.queue.Add(key{name: name})
+	return nil
+}
+
+// find returns a container that a node has, and what the node knows about its Pod. The caller must unlock that.
+func (n *Nodes) find(pod, name string) (*podState, *container, error) {
+	n.mu.Lock()
+	state := n.lives[pod]
+	n.mu.Unlock()
+	if state != nil {
+		state.mu.Lock()
+		for _, c := range state.life.containers {
+			if c.spec.Name == name {
+				return state, c, nil
+			}
+		}
+		state.mu.Unlock()
+	}
+	return nil, nil, fmt.Errorf("no node has a container %q of Pod %q", name, pod)
+}
+
 // Stop stops the nodes abruptly, like Silence, and returns when all goroutines have ended. The Node objects remain.
 func (n *Nodes) Stop() { n.stop() }
 

@@ -40,6 +40,8 @@ func controlPlane(t *testing.T) func(*server.Options) {
 			t.Fatal(err)
 		}
 		o.ControllerSettings, o.Scheduler = plane.Settings(), plane.SchedulerController()
+		lifecycle := &o.ControllerSettings.NodeLifecycleController
+		lifecycle.NodeMonitorPeriod.Duration, lifecycle.NodeMonitorGracePeriod.Duration = 200*time.Millisecond, 2*time.Second
 	}
 }
 
@@ -47,15 +49,14 @@ func controlPlane(t *testing.T) func(*server.Options) {
 func TestNodes(t *testing.T) {
 	s := servertest.Run(t, servertest.Options{Configure: controlPlane(t)})
 	c := kubernetes.NewForConfigOrDie(s.Config)
-	nodes := s.Nodes(t, simnodes.Options{Count: 2, Scripts: []simnodes.Script{
-		{Labels: "job-name=import", First: 1, Runs: []simnodes.Run{{simnodes.Log("no database"), simnodes.Exit(1)}}},
+	s.Nodes(t, simnodes.Options{Count: 2, LeaseInterval: 500 * time.Millisecond, Scripts: []simnodes.Script{
+		{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Log("no database"), simnodes.Exit(1)}, {simnodes.Exit(0)}}},
 		{Labels: "app=never", Runs: []simnodes.Run{{simnodes.Unready()}}},
 		{Labels: "app=crashing", Runs: []simnodes.Run{{simnodes.Log("first"), simnodes.ExitWith(137, "OOMKilled", "too big")}, {simnodes.Log("again"), simnodes.Exit(2)}}},
 		{Labels: "app=talking", Runs: []simnodes.Run{{
 			simnodes.Log("one"), simnodes.Log("two"), simnodes.Wait(300 * time.Millisecond), simnodes.Log("three"),
 		}}, Stop: simnodes.Run{simnodes.Log("bye"), simnodes.Exit(0)}},
 	}})
-	_ = nodes
 	ns := "default"
 
 	t.Run("a rollout finishes", func(t *testing.T) {
@@ -76,19 +77,22 @@ func TestNodes(t *testing.T) {
 			t.Errorf("10 Pods have the addresses %v", addresses)
 		}
 	})
-	t.Run("a Job whose first Pod fails", func(t *testing.T) {
+	t.Run("a Job whose container fails once", func(t *testing.T) {
 		t.Parallel()
 		if _, err := c.BatchV1().Jobs(ns).Create(t.Context(), job("import"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the Job is complete", func(ctx context.Context) bool {
 			j, err := c.BatchV1().Jobs(ns).Get(ctx, "import", metav1.GetOptions{})
-			return err == nil && j.Status.Succeeded == 1 && j.Status.Failed == 1 && j.Status.CompletionTime != nil
+			return err == nil && j.Status.Succeeded == 1 && j.Status.CompletionTime != nil
 		})
+		if pods := list(t, c, "job-name=import"); len(pods) != 1 || pods[0].Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("its Pods are %v", pods)
+		}
 	})
 	t.Run("a Pod that is never ready", func(t *testing.T) {
 		t.Parallel()
-		pod := create(t, c, "never", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
+		pod := create(t, c, newPod("never"), running)
 		for _, condition := range pod.Status.Conditions {
 			if condition.Type == corev1.PodReady && (condition.Status != corev1.ConditionFalse || condition.Reason != "ContainersNotReady") {
 				t.Errorf("it is ready: %v", condition)
@@ -97,7 +101,7 @@ func TestNodes(t *testing.T) {
 	})
 	t.Run("a crash loop", func(t *testing.T) {
 		t.Parallel()
-		pod := create(t, c, "crashing", func(pod *corev1.Pod) bool {
+		pod := create(t, c, newPod("crashing"), func(pod *corev1.Pod) bool {
 			return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount == 2
 		})
 		status := pod.Status.ContainerStatuses[0]
@@ -113,7 +117,7 @@ func TestNodes(t *testing.T) {
 	})
 	t.Run("logs, until a Pod is deleted", func(t *testing.T) {
 		t.Parallel()
-		pod := create(t, c, "talking", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
+		pod := create(t, c, newPod("talking"), running)
 		stream, err := c.CoreV1().Pods(ns).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true, TailLines: new(int64(1))}).Stream(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +143,28 @@ func TestNodes(t *testing.T) {
 			return apierrors.IsNotFound(err)
 		})
 	})
+	t.Run("a node falls silent", func(t *testing.T) {
+		t.Parallel()
+		lost := s.Nodes(t, simnodes.Options{Names: []string{"lost"}, LeaseInterval: 500 * time.Millisecond})
+		pod := &corev1.Pod{ObjectMeta: meta("moving"), Spec: spec(corev1.RestartPolicyAlways)}
+		pod.Spec.NodeName = "lost"
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(0))}}
+		create(t, c, pod, running)
+		lost.Silence("lost")
+		eventually(t, "its Pod is evicted", func(ctx context.Context) bool {
+			pod, err := c.CoreV1().Pods(ns).Get(ctx, "moving", metav1.GetOptions{})
+			return err == nil && pod.DeletionTimestamp != nil
+		})
+		lost.Return("lost")
+		eventually(t, "the node is ready, without the Pod", func(ctx context.Context) bool {
+			_, err := c.CoreV1().Pods(ns).Get(ctx, "moving", metav1.GetOptions{})
+			node, failed := c.CoreV1().Nodes().Get(ctx, "lost", metav1.GetOptions{})
+			return apierrors.IsNotFound(err) && failed == nil && len(node.Spec.Taints) == 0
+		})
+	})
 }
+
+func running(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}}
@@ -147,6 +172,10 @@ func meta(name string) metav1.ObjectMeta {
 
 func spec(policy corev1.RestartPolicy) corev1.PodSpec {
 	return corev1.PodSpec{RestartPolicy: policy, Containers: []corev1.Container{{Name: "main", Image: "image"}}}
+}
+
+func newPod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: meta(name), Spec: spec(corev1.RestartPolicyAlways)}
 }
 
 func deployment(name string, replicas int32) *appsv1.Deployment {
@@ -157,22 +186,25 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 }
 
 func job(name string) *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec(corev1.RestartPolicyNever)}}}
+	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec(corev1.RestartPolicyOnFailure)}}}
 }
 
 // create creates a Pod and returns it when it is as wanted.
-func create(t *testing.T, c kubernetes.Interface, name string, is func(*corev1.Pod) bool) *corev1.Pod {
+func create(t *testing.T, c kubernetes.Interface, pod *corev1.Pod, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	eventually(t, "the service account exists", func(ctx context.Context) bool {
 		_, err := c.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
-	pod, err := c.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{ObjectMeta: meta(name), Spec: spec(corev1.RestartPolicyAlways)}, metav1.CreateOptions{})
+	pod, err := c.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Pod "+name+" is as wanted", func(ctx context.Context) bool {
-		pod, err = c.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+	eventually(t, "the Pod "+pod.Name+" is as wanted", func(ctx context.Context) bool {
+		found, err := c.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil {
+			pod = found
+		}
 		return err == nil && is(pod)
 	})
 	return pod
