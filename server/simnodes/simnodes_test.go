@@ -16,10 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/sqube/sqube/server"
-	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
@@ -28,26 +25,13 @@ import (
 // patience limits every wait, on a machine that may be busy with other tests.
 const patience = time.Minute
 
-// controlPlane runs kube-controller-manager's controllers and the scheduler.
-func controlPlane(t *testing.T) func(*server.Options) {
-	return func(o *server.Options) {
-		var plane controlplane.Options
-		sections := &cliflag.NamedFlagSets{}
-		plane.AddFlags(sections.FlagSet("Control plane"))
-		plane.All = true
-		o.Controllers, o.OtherControllers = []string{controllers.All}, plane.Controllers()
-		if err := plane.Complete(o.Controllers, o.ServiceClusterIPRange); err != nil {
-			t.Fatal(err)
-		}
-		o.ControllerSettings, o.Scheduler = plane.Settings(), plane.SchedulerController()
-		lifecycle := &o.ControllerSettings.NodeLifecycleController
-		lifecycle.NodeMonitorPeriod.Duration, lifecycle.NodeMonitorGracePeriod.Duration = 200*time.Millisecond, 2*time.Second
-	}
-}
+var step = 10 * time.Millisecond
 
 // TestNodes runs workloads on simulated nodes.
 func TestNodes(t *testing.T) {
-	s := servertest.Run(t, servertest.Options{Configure: controlPlane(t)})
+	s := servertest.Run(t, servertest.Options{
+		ControlPlane: controlplane.With("--node-monitor-period=200ms", "--node-monitor-grace-period=2s"),
+	})
 	c := kubernetes.NewForConfigOrDie(s.Config)
 	s.Nodes(t, simnodes.Options{Count: 2, LeaseInterval: 500 * time.Millisecond, Scripts: []simnodes.Script{
 		{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Log("no database"), simnodes.Exit(1)}, {simnodes.Exit(0)}}},
@@ -235,7 +219,7 @@ func logs(t *testing.T, c kubernetes.Interface, pod string, o corev1.PodLogOptio
 
 func eventually(t *testing.T, what string, holds func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), step, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
