@@ -25,15 +25,11 @@ import (
 // patience limits every wait, on a machine that may be busy with other tests.
 const patience = time.Minute
 
-var step = 10 * time.Millisecond
-
 // TestNodes runs workloads on simulated nodes.
 func TestNodes(t *testing.T) {
-	s := servertest.Run(t, servertest.Options{
-		ControlPlane: controlplane.With("--node-monitor-period=200ms", "--node-monitor-grace-period=2s"),
-	})
+	s := servertest.Run(t, servertest.Options{ControlPlane: controlplane.All})
 	c := kubernetes.NewForConfigOrDie(s.Config)
-	s.Nodes(t, simnodes.Options{Count: 2, LeaseInterval: 500 * time.Millisecond, Scripts: []simnodes.Script{
+	nodes := s.Nodes(t, simnodes.Options{Count: 2, Scripts: []simnodes.Script{
 		{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Log("no database"), simnodes.Exit(1)}, {simnodes.Exit(0)}}},
 		{Labels: "app=never", Runs: []simnodes.Run{{simnodes.Unready()}}},
 		{Labels: "app=crashing", Runs: []simnodes.Run{{simnodes.Log("first"), simnodes.ExitWith(137, "OOMKilled", "too big")}, {simnodes.Log("again"), simnodes.Exit(2)}}},
@@ -63,7 +59,7 @@ func TestNodes(t *testing.T) {
 	})
 	t.Run("a Job whose container fails once", func(t *testing.T) {
 		t.Parallel()
-		if _, err := c.BatchV1().Jobs(ns).Create(t.Context(), job("import"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.BatchV1().Jobs(ns).Create(t.Context(), job("import", corev1.RestartPolicyOnFailure), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the Job is complete", func(ctx context.Context) bool {
@@ -74,14 +70,19 @@ func TestNodes(t *testing.T) {
 			t.Errorf("its Pods are %v", pods)
 		}
 	})
-	t.Run("a Pod that is never ready", func(t *testing.T) {
+	t.Run("a Pod that is not ready until the test says so", func(t *testing.T) {
 		t.Parallel()
 		pod := create(t, c, newPod("never"), running)
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodReady && (condition.Status != corev1.ConditionFalse || condition.Reason != "ContainersNotReady") {
-				t.Errorf("it is ready: %v", condition)
-			}
+		if is := ready(pod); is.Status != corev1.ConditionFalse || is.Reason != "ContainersNotReady" {
+			t.Errorf("it is ready: %v", is)
 		}
+		if err := nodes.Play(ns, pod.Name, "main", simnodes.Ready()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the Pod is ready", func(ctx context.Context) bool {
+			pod, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+			return err == nil && ready(pod).Status == corev1.ConditionTrue
+		})
 	})
 	t.Run("a crash loop", func(t *testing.T) {
 		t.Parallel()
@@ -127,28 +128,18 @@ func TestNodes(t *testing.T) {
 			return apierrors.IsNotFound(err)
 		})
 	})
-	t.Run("a node falls silent", func(t *testing.T) {
-		t.Parallel()
-		lost := s.Nodes(t, simnodes.Options{Names: []string{"lost"}, LeaseInterval: 500 * time.Millisecond})
-		pod := &corev1.Pod{ObjectMeta: meta("moving"), Spec: spec(corev1.RestartPolicyAlways)}
-		pod.Spec.NodeName = "lost"
-		pod.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(0))}}
-		create(t, c, pod, running)
-		lost.Silence("lost")
-		eventually(t, "its Pod is evicted", func(ctx context.Context) bool {
-			pod, err := c.CoreV1().Pods(ns).Get(ctx, "moving", metav1.GetOptions{})
-			return err == nil && pod.DeletionTimestamp != nil
-		})
-		lost.Return("lost")
-		eventually(t, "the node is ready, without the Pod", func(ctx context.Context) bool {
-			_, err := c.CoreV1().Pods(ns).Get(ctx, "moving", metav1.GetOptions{})
-			node, failed := c.CoreV1().Nodes().Get(ctx, "lost", metav1.GetOptions{})
-			return apierrors.IsNotFound(err) && failed == nil && len(node.Spec.Taints) == 0
-		})
-	})
 }
 
 func running(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
+
+func ready(pod *corev1.Pod) corev1.PodCondition {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition
+		}
+	}
+	return corev1.PodCondition{}
+}
 
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}}
@@ -169,8 +160,8 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}}
 }
 
-func job(name string) *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec(corev1.RestartPolicyOnFailure)}}}
+func job(name string, policy corev1.RestartPolicy) *batchv1.Job {
+	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec(policy)}}}
 }
 
 // create creates a Pod and returns it when it is as wanted.
@@ -219,7 +210,7 @@ func logs(t *testing.T, c kubernetes.Interface, pod string, o corev1.PodLogOptio
 
 func eventually(t *testing.T, what string, holds func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), step, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
