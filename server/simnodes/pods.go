@@ -98,7 +98,7 @@ func (n *Nodes) lookUp(name string) (*corev1.Pod, *podState) {
 					return script.Runs, script.Stop
 				}
 			}
-			return nil, nil
+			return annotated(pod, container, init)
 		})
 		n.lives[name] = state
 	}

@@ -1,6 +1,7 @@
 package simnodes
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"time"
@@ -111,6 +112,25 @@ func (r Run) has(kinds ...stepKind) bool {
 	return false
 }
 
+// check returns an error if a container would take a step that it can't take, because it has started or has not.
+func (r Run) check(started bool) error {
+	for _, step := range r {
+		switch step.kind {
+		case stepWait:
+		case stepStart, stepFailPull:
+			if started {
+				return errors.New("a container can't Start or FailPull when it has started")
+			}
+			started = step.kind == stepStart
+		default:
+			if !started {
+				return errors.New("a container can only Wait and FailPull before Start")
+			}
+		}
+	}
+	return nil
+}
+
 // scripted is a Script that has been checked.
 type scripted struct {
 	Script
@@ -126,16 +146,13 @@ func newScripted(s Script) (*scripted, error) {
 	if _, err := path.Match(s.Name, ""); err != nil {
 		return nil, fmt.Errorf("the name %q of a script: %w", s.Name, err)
 	}
-	for _, run := range append([]Run{s.Stop}, s.Runs...) {
-		started := !run.has(stepStart, stepFailPull)
-		for _, step := range run {
-			switch {
-			case step.kind == stepStart:
-				started = true
-			case step.kind == stepFailPull && started:
-				return nil, fmt.Errorf("a script for %q: FailPull must come before Start", s.Name+s.Labels)
-			}
+	for _, run := range s.Runs {
+		if err := run.check(!run.has(stepStart, stepFailPull)); err != nil {
+			return nil, err
 		}
+	}
+	if err := s.Stop.check(true); err != nil {
+		return nil, err
 	}
 	return &scripted{Script: s, selector: selector, pods: map[types.UID]struct{}{}}, nil
 }

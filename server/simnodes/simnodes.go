@@ -192,11 +192,11 @@ func (n *Nodes) Play(namespace, pod, container string, steps ...Step) error {
 		return err
 	}
 	defer state.mu.Unlock()
-	switch {
-	case c.state.Running == nil:
+	if c.state.Running == nil {
 		return fmt.Errorf("the container %q of Pod %q does not run", container, name)
-	case Run(steps).has(stepStart, stepFailPull):
-		return fmt.Errorf("the container %q of Pod %q has started", container, name)
+	}
+	if err := Run(steps).check(true); err != nil {
+		return err
 	}
 	c.at, c.left = time.Now(), steps
 	n.queue.Add(key{name: name})
