@@ -18,8 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-type managedFields = metav1.ManagedFieldsEntry
-
 // leaseSeconds is a kubelet's nodeLeaseDurationSeconds.
 const leaseSeconds = 40
 
@@ -37,17 +35,45 @@ type node struct {
 
 // register creates the Nodes and their Leases, or takes them over.
 func (n *Nodes) register() error {
-	var group errgroup.Group
-	group.SetLimit(workers)
 	for _, name := range n.options.Names {
 		if n.nodes[name] != nil {
 			return fmt.Errorf("two nodes are named %s", name)
 		}
-		node := &node{name: name, ip: nodeIP(name)}
-		n.nodes[name] = node
+		n.nodes[name] = &node{name: name, ip: nodeIP(name)}
+	}
+	if n.options.PodsOnly {
+		return n.adopt()
+	}
+	version, err := n.client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	n.version = version.GitVersion
+	if err := n.serve(); err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, node := range n.nodes {
 		group.Go(func() error { return n.registerNode(node) })
 	}
 	return group.Wait()
+}
+
+// adopt reads the addresses of nodes that something else reports.
+func (n *Nodes) adopt() error {
+	for _, node := range n.nodes {
+		existing, err := n.client.CoreV1().Nodes().Get(n.ctx, node.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, address := range existing.Status.Addresses {
+			if address.Type == corev1.NodeInternalIP {
+				node.ip = address.Address
+			}
+		}
+	}
+	return nil
 }
 
 func (n *Nodes) registerNode(node *node) error {
@@ -172,7 +198,7 @@ func (n *Nodes) syncNode(k key) {
 	node := n.nodes[k.name]
 	silent := node.silent
 	n.mu.Unlock()
-	if silent || n.ctx.Err() != nil {
+	if silent || n.options.PodsOnly || n.ctx.Err() != nil {
 		return
 	}
 	now := time.Now()

@@ -116,11 +116,11 @@ func (n *Nodes) forget(name string, state *podState) {
 	delete(n.lives, name)
 }
 
-// newAddress returns an address in 10.0.0.0/8 that no Pod has.
+// newAddress returns an address in 10.0.0.0/8 that no Pod has, as far as the nodes know. Other sets of nodes begin elsewhere.
 func (n *Nodes) newAddress() string {
 	for {
 		n.addresses++
-		i := n.addresses
+		i := hashOf(n.options.Names[0])<<8 + n.addresses
 		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()
 		if taken, err := n.pods.ByIndex(byAddress, address); err == nil && len(taken) == 0 {
 			return address

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -31,6 +33,9 @@ type Options struct {
 	Capacity corev1.ResourceList
 	// Scripts say what containers do. The default is good for Pods that have nothing to do: see Script.
 	Scripts []Script
+
+	// PodsOnly simulates only the Pods of nodes that exist: something else reports the nodes' status and serves their logs.
+	PodsOnly bool
 
 	// LeaseInterval is how often the nodes renew their Leases, by default every 10 s as kubelets do. Nodes whose Leases
 	// kube-controller-manager has not seen renewed for 50 s (--node-monitor-grace-period) are tainted.
@@ -77,7 +82,7 @@ type key struct {
 }
 
 // Join creates the nodes and lets them run the Pods bound to them, until ctx ends or Stop is called. It returns when the nodes are
-// ready. The client needs the permissions of nodes; an administrator has them.
+// ready. The client needs the permissions of a kubelet, for all Pods and nodes unless there is one.
 func Join(ctx context.Context, config *rest.Config, o Options) (_ *Nodes, err error) {
 	config = rest.AddUserAgent(rest.CopyConfig(config), "simnodes")
 	config.QPS = -1
@@ -114,36 +119,24 @@ func (o Options) withDefaults() Options {
 
 // run registers the nodes and starts everything.
 func (n *Nodes) run() error {
-	version, err := n.client.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	n.version = version.GitVersion
-	if err := n.serve(); err != nil {
-		return err
-	}
 	if err := n.register(); err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0, informers.WithTransform(slim))
-	pods, nodes := factory.Core().V1().Pods().Informer(), factory.Core().V1().Nodes().Informer()
+	ofNode, named := n.selectors()
+	pods := informers.NewFilteredPodInformer(n.client, metav1.NamespaceAll, 0, cache.Indexers{byAddress: addressesOf}, ofNode)
+	nodes := informers.NewFilteredNodeInformer(n.client, 0, cache.Indexers{}, named)
 	n.pods, n.stored = pods.GetIndexer(), nodes.GetStore()
 	_, handled := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: n.enqueuePod, UpdateFunc: func(_, pod any) { n.enqueuePod(pod) }, DeleteFunc: n.enqueuePod,
 	})
 	_, observed := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.observe, UpdateFunc: func(_, node any) { n.observe(node) }})
-	if err := errors.Join(pods.AddIndexers(cache.Indexers{byAddress: addressesOf}), handled, observed); err != nil {
+	if err := errors.Join(pods.SetTransform(slim), nodes.SetTransform(slim), handled, observed); err != nil {
 		return err
 	}
-	factory.Start(n.ctx.Done())
-	n.working.Go(func() {
-		<-n.ctx.Done()
-		factory.Shutdown()
-	})
-	for _, synced := range factory.WaitForCacheSync(n.ctx.Done()) {
-		if !synced {
-			return n.ctx.Err()
-		}
+	n.working.Go(func() { pods.RunWithContext(n.ctx) })
+	n.working.Go(func() { nodes.RunWithContext(n.ctx) })
+	if !cache.WaitForCacheSync(n.ctx.Done(), pods.HasSynced, nodes.HasSynced) {
+		return n.ctx.Err()
 	}
 	for range workers {
 		n.working.Go(func() {
@@ -157,9 +150,22 @@ func (n *Nodes) run() error {
 	return nil
 }
 
+// selectors select the Pods of the nodes and the nodes. The permissions of a kubelet suffice for those of a single one.
+func (n *Nodes) selectors() (pods, nodes func(*metav1.ListOptions)) {
+	if len(n.options.Names) > 1 {
+		return nil, nil
+	}
+	equal := func(field string) func(*metav1.ListOptions) {
+		return func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(field, n.options.Names[0]).String()
+		}
+	}
+	return equal("spec.nodeName"), equal(metav1.ObjectNameField)
+}
+
 // slim drops what nobody reads.
 func slim(object any) (any, error) {
-	if meta, ok := object.(interface{ SetManagedFields([]managedFields) }); ok {
+	if meta, ok := object.(metav1.Object); ok {
 		meta.SetManagedFields(nil)
 	}
 	return object, nil
