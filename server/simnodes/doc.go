@@ -19,7 +19,7 @@
 //	nodes.Silence("node-0")                                       // until nodes.Return
 //
 // The nodes renew their Leases and report their status like kubelets. They do init containers in order, sidecars, restartPolicy, the back-off
-// between restarts, readiness gates, terminationGracePeriodSeconds and activeDeadlineSeconds. They don't run probes, create Events, mount
+// between restarts, readiness gates, terminationGracePeriodSeconds and activeDeadlineSeconds. They don't run probes or ephemeral containers, create Events, mount
 // volumes, limit what Pods use, or refuse Pods that don't fit. Logs are served at a port of 127.0.0.1 that API servers connect to, without
 // verifying who they are; exec, attach and port-forward get 501.
 //

@@ -2,6 +2,7 @@ package simnodes
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +116,32 @@ func TestLife(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestAdopt lets another node's process take over a Pod, and checks that its containers go on.
+func TestAdopt(t *testing.T) {
+	run := Run{Wait(time.Second), Start(), Wait(time.Second), Ready(), Wait(time.Minute), Exit(1)}
+	scripts := func(container string, _ bool) ([]Run, Run) {
+		if container == "first" {
+			return nil, nil
+		}
+		return []Run{run}, nil
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyAlways, InitContainers: []corev1.Container{{Name: "first"}}, Containers: []corev1.Container{{Name: "main"}},
+	}}
+	before := newLife(pod, birth, scripts)
+	before.advance(birth.Add(10 * time.Second))
+	pod.Status = before.status(pod.Status, birth.Add(10*time.Second))
+
+	after := newLife(pod, birth.Add(20*time.Second), scripts)
+	next, _ := after.advance(birth.Add(20 * time.Second))
+	if is := after.status(pod.Status, birth.Add(20*time.Second)); !reflect.DeepEqual(is, pod.Status) {
+		t.Errorf("the status was\n%+v\nand is\n%+v", pod.Status, is)
+	}
+	if want := birth.Add(62 * time.Second); !next.Equal(want) {
+		t.Errorf("the container ends at %v instead of %v", next, want)
 	}
 }
 

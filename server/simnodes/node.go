@@ -35,11 +35,16 @@ type node struct {
 
 // register creates the Nodes and their Leases, or takes them over.
 func (n *Nodes) register() error {
+	taken := map[string]bool{}
 	for _, name := range n.options.Names {
 		if n.nodes[name] != nil {
 			return fmt.Errorf("two nodes are named %s", name)
 		}
-		n.nodes[name] = &node{name: name, ip: nodeIP(name)}
+		at := hashOf(name)
+		for taken[nodeIP(at)] {
+			at++
+		}
+		n.nodes[name], taken[nodeIP(at)] = &node{name: name, ip: nodeIP(at)}, true
 	}
 	if n.options.PodsOnly {
 		return n.adopt()
@@ -98,10 +103,9 @@ func (n *Nodes) registerNode(node *node) error {
 	return n.renew(node, now)
 }
 
-// nodeIP returns an address in 198.18.0.0/15, which is for tests, always the same for a name.
-func nodeIP(name string) string {
-	sum := hashOf(name)
-	return netip.AddrFrom4([4]byte{198, 18 + byte(sum>>16&1), byte(sum >> 8), byte(sum)}).String()
+// nodeIP returns an address in 198.18.0.0/15, which is for tests.
+func nodeIP(i uint32) string {
+	return netip.AddrFrom4([4]byte{198, 18 + byte(i>>16&1), byte(i >> 8), byte(i)}).String()
 }
 
 func hashOf(text string) uint32 {
@@ -118,7 +122,8 @@ func (n *Nodes) nodeStatus(node *node, was *corev1.Node, now time.Time) (status 
 	maps.Copy(room, n.options.Capacity)
 	status = corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
-		// API servers prefer InternalDNS, where the port for logs is. The node's own address is another one.
+		// The port for logs is at InternalDNS, which API servers prefer to InternalIP, so that each node has its own InternalIP. They would
+		// prefer Hostname, which can't be resolved.
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: n.port.host}, {Type: corev1.NodeInternalIP, Address: node.ip}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: n.port.number}},
 		NodeInfo: corev1.NodeSystemInfo{
@@ -217,14 +222,15 @@ func (n *Nodes) syncNode(k key) {
 }
 
 func (n *Nodes) beat(node *node, now time.Time) error {
+	object, ok, err := n.stored.GetByKey(node.name)
+	if err != nil || !ok { // a kubelet does not create its Node again
+		node.renewed = now
+		return err
+	}
 	if !now.Before(node.renewed.Add(n.options.LeaseInterval)) {
 		if err := n.renew(node, now); err != nil {
 			return err
 		}
-	}
-	object, ok, err := n.stored.GetByKey(node.name)
-	if err != nil || !ok { // a kubelet does not create its Node again
-		return err
 	}
 	status, changed := n.nodeStatus(node, object.(*corev1.Node), now)
 	if !changed && now.Before(node.reported.Add(n.options.StatusInterval)) {
@@ -237,7 +243,7 @@ func (n *Nodes) beat(node *node, now time.Time) error {
 }
 
 // Silence stops a node from sending anything, as when it loses power or its network: after a while it is tainted, and its Pods are
-// evicted. Its containers run on.
+// evicted. Its containers run on. It panics if there is no node of that name.
 func (n *Nodes) Silence(name string) { n.setSilent(name, true) }
 
 // Return ends Silence: the node reports what has happened, and removes Pods that have been deleted.

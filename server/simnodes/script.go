@@ -18,7 +18,7 @@ type Script struct {
 	// Namespace, Name and Labels select Pods. Empty ones select all. Name may be a pattern such as "web-*" (see path.Match); Labels
 	// is a label selector such as "app=web,tier!=cache".
 	Namespace, Name, Labels string
-	// Match selects among these Pods, without changing them. Optional. It is called from several goroutines.
+	// Match selects among these Pods, without changing them or calling methods of Nodes. Optional.
 	Match func(*corev1.Pod) bool
 	// First limits the script to that many Pods, the first ones that it selects: the first two attempts of a Job, say. 0 is no limit.
 	First int
