@@ -43,6 +43,8 @@ type serveOptions struct {
 
 	archivePlace logbackup.Place // nil without --archive
 	controlPlane controlplane.Options
+
+	simulatedNodes int // the flag --simulated-nodes
 }
 
 func serveCommand() *cobra.Command {
@@ -108,6 +110,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	state := sections.FlagSet(server.StateFlags)
 	addDatastoreFlag(state, &o.database)
 	state.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
+	o.addSimulatedNodesFlag(state)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
 	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
@@ -128,7 +131,7 @@ func (o *serveOptions) complete() error {
 	var err error
 	o.datastore, err = datastore.Parse(o.database, o.server.DataDir)
 	o.selectControlPlane()
-	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.completeControlPlane()}
+	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.completeControlPlane(), o.completeSimulatedNodes()}
 	require := func(ok bool, format string, value any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, value))
@@ -212,6 +215,9 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 	}
 	if err := o.datastore.Remember(o.server.DataDir); err != nil {
 		slog.Warn("the next start can't tell whether its database is this one", "error", err)
+	}
+	if err := o.simulateNodes(ctx, s); err != nil {
+		slog.Error("simulating nodes failed", "error", err)
 	}
 	slog.Info("ready", "address", o.server.URL())
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

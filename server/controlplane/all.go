@@ -16,7 +16,7 @@ func All(o *server.Options) error { return With()(o) }
 // With is All with flags of kube-controller-manager, such as "--node-monitor-grace-period=20s", and --scheduler-config.
 func With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
-		plane := &Options{All: true}
+		plane := &Options{}
 		o.OtherControllers = plane.Controllers()
 		if o.Virtual {
 			flags = append([]string{"--flex-volume-plugin-dir=/proc/none"}, flags...) // can't be made, or it would be watched
@@ -29,6 +29,7 @@ func With(flags ...string) func(*server.Options) error {
 		if err := set.Parse(flags); err != nil {
 			return err
 		}
+		plane.All = true // adding the flags has set their defaults
 		o.Controllers = []string{controllers.All}
 		o.Access.Authentication.BootstrapToken.Enable = true
 		if err := plane.Complete(o.Controllers, o.ServiceClusterIPRange); err != nil {

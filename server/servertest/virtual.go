@@ -3,6 +3,8 @@ package servertest
 import (
 	"errors"
 	"net"
+	"os"
+	"os/signal"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,10 @@ func init() {
 	wait.NeverStop = nil
 	// The second handler sleeps until a millisecond after the last error, which may have happened in a later time.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	// The first use of a signal, which the scheduler makes, starts goroutines and creates channels for the process.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR2)
+	signal.Stop(signals)
 }
 
 // inBubble reports whether the caller is in a bubble of testing/synctest, whose clock is not the machine's.

@@ -13,6 +13,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -25,7 +26,7 @@ func TestBoard(t *testing.T) {
 	t.Parallel()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: []string{"--config=" + board + "config.yaml"}})
 	c := client(t, s)
-	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 	kubectl := exec.Command(sqube.KubectlBinary(t), "apply", "--validate=strict", "-f", board+"cluster")
 	kubectl.Env = sqube.KubectlEnv(t, s.Kubeconfig)
 	if out, err := kubectl.CombinedOutput(); err != nil {

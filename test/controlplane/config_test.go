@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -42,7 +43,7 @@ profiles:
 		"--controllers=*", "--scheduler", "--controller-manager-config", manager, "--node-cidr-mask-size=25", "--scheduler-config", scheduler,
 	}})
 	c := client(t, s)
-	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 	harness.Eventually(t, "the node has ranges of the file's and of the flag's size", func() bool {
 		node, err := c.CoreV1().Nodes().Get(t.Context(), "board", metav1.GetOptions{})
 		return err == nil && node.Spec.PodCIDR == "10.32.0.0/25"
@@ -115,7 +116,7 @@ func TestControllersAreNamed(t *testing.T) {
 			}
 			s := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(test.flags, "--control-plane")})
 			c := client(t, s)
-			fakenode.Join(t, c, fakenode.Options{Name: "board"})
+			fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 			deploy(t, c, "web", 1)
 			finds(t, c, "web", 1)
 			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})

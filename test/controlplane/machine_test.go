@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"net"
 	"strings"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/cluster-bootstrap/token/jws"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
@@ -52,7 +54,7 @@ func (m *machine) join(t *testing.T, token, hash string) {
 	m.renewLease(t)
 	m.renewCertificate(t)
 	m.serve(t)
-	fakenode.JoinPods(t, m.client(t, nil), m.name)
+	fakenode.Join(t, m.config, simnodes.Options{Names: []string{m.name}, PodsOnly: true})
 }
 
 // discover reads the cluster's information from a server that it can't verify yet: that is signed with the token, and the hash
@@ -179,14 +181,20 @@ func (m *machine) register(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := m.kubelet.Addr().(*net.TCPAddr)
-	fakenode.ReportStatus(t, c, m.name, corev1.NodeStatus{
+	status, err := json.Marshal(corev1.Node{Status: corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}, {Type: corev1.NodeHostName, Address: m.name}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(address.Port)}},
 		Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 		}},
-	})
+	}})
+	if err == nil {
+		_, err = c.CoreV1().Nodes().PatchStatus(t.Context(), m.name, status) // controllers change the rest of it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (m *machine) renewLease(t *testing.T) {

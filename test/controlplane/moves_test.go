@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -37,7 +38,7 @@ func TestMoves(t *testing.T) {
 	}
 	second := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: data, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c = client(t, second)
-	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	fakenode.Join(t, second.Config(t), simnodes.Options{Names: []string{"board"}})
 	deploy(t, c, "before", 2)
 	if holder(c) != leader {
 		t.Fatal("the second server leads although the first one is alive")
@@ -58,7 +59,7 @@ func TestStepsAside(t *testing.T) {
 		t.Parallel()
 		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 		c := client(t, s)
-		fakenode.Join(t, c, fakenode.Options{Name: "board"})
+		fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 		deploy(t, c, "before", 1)
 		for _, program := range []string{"kube-controller-manager", "kube-scheduler"} {
 			lease := &coordinationv1.Lease{
@@ -84,7 +85,7 @@ func TestLosesTheLease(t *testing.T) {
 	t.Parallel()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.Postgres(t), Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c := client(t, s)
-	fakenode.Join(t, c, fakenode.Options{Name: "board"})
+	fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 	deploy(t, c, "before", 1)
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
 	harness.Eventually(t, "another holder has the Lease", func() bool {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -26,7 +27,7 @@ func TestWorkloads(t *testing.T) {
 			"--control-plane", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--node-cidr-mask-size=25",
 		)})
 		c := client(t, s)
-		fakenode.Join(t, c, fakenode.Options{Name: "board"})
+		fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
 		t.Run("a node is ready and has a range of Pod addresses", func(t *testing.T) { nodeIsReady(t, c) })
 		t.Run("a Deployment runs, a Service finds its Pods", func(t *testing.T) {
 			deploy(t, c, "web", 3)
@@ -105,7 +106,7 @@ func finds(t *testing.T, c kubernetes.Interface, service string, pods int) {
 // jobsFollow runs a Job whose Pods need most of the node, one after the other.
 func jobsFollow(t *testing.T, c kubernetes.Interface) {
 	pod := template("part", "600m", nil)
-	pod.Annotations = map[string]string{fakenode.ExitCode: "0"}
+	pod.Annotations = map[string]string{simnodes.RunAnnotation: "exit 0"}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	job, err := c.BatchV1().Jobs("default").Create(t.Context(), &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "parts"},

@@ -210,9 +210,9 @@ type: kubernetes.io/service-account-token
 }
 
 func ttl(u *user) {
-	u.apply(job("short", "fakenode/exit-code: '0'", "ttlSecondsAfterFinished: 1"))
-	u.apply(job("failed", "fakenode/exit-code: '1'", "ttlSecondsAfterFinished: 1", "backoffLimit: 0"))
-	u.apply(job("kept", "fakenode/exit-code: '0'", "completions: 1"))
+	u.apply(job("short", "simnodes.sqube.io/run: exit 0", "ttlSecondsAfterFinished: 1"))
+	u.apply(job("failed", "simnodes.sqube.io/run: exit 1", "ttlSecondsAfterFinished: 1", "backoffLimit: 0"))
+	u.apply(job("kept", "simnodes.sqube.io/run: exit 0", "completions: 1"))
 	u.event("Completed", "short")
 	u.gone("job", "short")
 	u.gone("job", "failed")

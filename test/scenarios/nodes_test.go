@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
@@ -18,16 +19,16 @@ var nodes = []scenario{
 }
 
 // joinOwn joins nodes on which only Pods of this scenario run: those with placed in their spec.
-func (u *user) joinOwn(options ...fakenode.Options) []*fakenode.Joined {
+func (u *user) joinOwn(options ...simnodes.Options) []*simnodes.Nodes {
 	u.Helper()
-	var nodes []*fakenode.Joined
+	var nodes []*simnodes.Nodes
 	for _, o := range options {
 		if o.Labels == nil {
 			o.Labels = map[string]string{}
 		}
 		o.Labels["scenario"] = u.namespace
 		o.Taints = append(o.Taints, corev1.Taint{Key: "scenario", Value: u.namespace, Effect: corev1.TaintEffectNoSchedule})
-		nodes = append(nodes, fakenode.Join(u.T, u, o))
+		nodes = append(nodes, fakenode.Join(u.T, u.config, o))
 	}
 	return nodes
 }
@@ -86,7 +87,7 @@ func (u *user) pending(selector, reason string) {
 }
 
 func drain(u *user) {
-	u.joinOwn(fakenode.Options{Name: "drain-a"}, fakenode.Options{Name: "drain-b"})
+	u.joinOwn(simnodes.Options{Names: []string{"drain-a"}}, simnodes.Options{Names: []string{"drain-b"}})
 	u.run("cordon", "drain-b")
 	u.apply(u.placed("web", 2, "100m") + `---
 apiVersion: policy/v1
@@ -125,7 +126,7 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}
 }
 
 func preemption(u *user) {
-	u.joinOwn(fakenode.Options{Name: "preemption-a"})
+	u.joinOwn(simnodes.Options{Names: []string{"preemption-a"}})
 	u.apply(`
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -148,7 +149,7 @@ value: 1
 }
 
 func silentNode(u *user) {
-	nodes := u.joinOwn(fakenode.Options{Name: "silent-a"}, fakenode.Options{Name: "silent-b"})
+	nodes := u.joinOwn(simnodes.Options{Names: []string{"silent-a"}}, simnodes.Options{Names: []string{"silent-b"}})
 	u.run("cordon", "silent-b")
 	u.apply(u.placed("web", 2, "100m",
 		"- {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}",
@@ -156,7 +157,7 @@ func silentNode(u *user) {
 	u.on("app=web", map[string]int{"silent-a": 2})
 	u.run("uncordon", "silent-b")
 
-	nodes[0].Silence()
+	nodes[0].Silence("silent-a")
 	u.run("wait", "node/silent-a", "--for=condition=Ready=Unknown", "--timeout=60s")
 	u.on("app=web", map[string]int{"silent-b": 2})
 	u.contains(u.run("get", "node", "silent-a", "-o", "jsonpath={.spec.taints}"), corev1.TaintNodeUnreachable)
@@ -165,7 +166,7 @@ func silentNode(u *user) {
 	// Whether the old Pods still run is unknown, so they stay until the node reports.
 	u.contains(u.run("get", "pods", "--field-selector=spec.nodeName=silent-a"), "Terminating")
 
-	nodes[0].Return()
+	nodes[0].Return("silent-a")
 	u.run("wait", "node/silent-a", "--for=condition=Ready", "--timeout=60s")
 	u.until("the node has no unreachable taint and no old Pods", func() (string, bool) {
 		node, err := u.CoreV1().Nodes().Get(u.Context(), "silent-a", metav1.GetOptions{})
@@ -179,9 +180,9 @@ func silentNode(u *user) {
 
 func topologySpread(u *user) {
 	u.joinOwn(
-		fakenode.Options{Name: "spread-a", Labels: map[string]string{"zone": "a"}},
-		fakenode.Options{Name: "spread-b", Labels: map[string]string{"zone": "b"}},
-		fakenode.Options{Name: "spread-c", Labels: map[string]string{"zone": "c"}},
+		simnodes.Options{Names: []string{"spread-a"}, Labels: map[string]string{"zone": "a"}},
+		simnodes.Options{Names: []string{"spread-b"}, Labels: map[string]string{"zone": "b"}},
+		simnodes.Options{Names: []string{"spread-c"}, Labels: map[string]string{"zone": "c"}},
 	)
 	u.apply(u.placed("web", 6, "10m", "topologySpreadConstraints:",
 		"- {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}"))

@@ -8,6 +8,11 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
@@ -50,9 +55,13 @@ func TestScenarios(t *testing.T) {
 
 // prepare joins the nodes that all scenarios share, and creates a policy that matches all their writes.
 func prepare(u *user) {
-	for i := range 3 {
-		fakenode.Join(u.T, u, fakenode.Options{Name: fmt.Sprintf("shared-%d", i), CPU: "16"})
-	}
+	fakenode.Join(u.T, u.config, simnodes.Options{
+		Names:    []string{"shared-0", "shared-1", "shared-2"},
+		Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16")},
+		Scripts: []simnodes.Script{
+			{Namespace: "indexed-job", Labels: "job-name=some," + batchv1.JobCompletionIndexAnnotation + "=2", Runs: []simnodes.Run{{simnodes.Exit(1)}}},
+		},
+	})
 	u.apply(everywhere)
 	u.until("the policy is in effect", func() (string, bool) {
 		out, err := u.try("{apiVersion: v1, kind: ConfigMap, metadata: {name: refused-everywhere}}", "create", "--dry-run=server", "-f", "-")

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness/fakenode"
 )
 
@@ -91,8 +92,8 @@ func daemonSet(u *user) {
 	own := corev1.Taint{Key: "scenario", Value: u.namespace, Effect: corev1.TaintEffectNoSchedule}
 	special := corev1.Taint{Key: "special", Effect: corev1.TaintEffectNoExecute}
 	labels := map[string]string{"scenario": u.namespace}
-	fakenode.Join(u.T, u, fakenode.Options{Name: "daemon-plain", Labels: labels, Taints: []corev1.Taint{own}})
-	fakenode.Join(u.T, u, fakenode.Options{Name: "daemon-special", Labels: labels, Taints: []corev1.Taint{own, special}})
+	fakenode.Join(u.T, u.config, simnodes.Options{Names: []string{"daemon-plain"}, Labels: labels, Taints: []corev1.Taint{own}})
+	fakenode.Join(u.T, u.config, simnodes.Options{Names: []string{"daemon-special"}, Labels: labels, Taints: []corev1.Taint{own, special}})
 	u.apply(`
 apiVersion: apps/v1
 kind: DaemonSet
@@ -110,7 +111,7 @@ spec:
 	u.daemons("agent:1", "daemon-plain")
 	u.run("patch", "daemonset", "agent", "--type=json", "-p", `[{"op":"add","path":"/spec/template/spec/tolerations/-","value":{"key":"special","operator":"Exists"}}]`)
 	u.daemons("agent:1", "daemon-plain", "daemon-special")
-	fakenode.Join(u.T, u, fakenode.Options{Name: "daemon-third", Labels: labels, Taints: []corev1.Taint{own}})
+	fakenode.Join(u.T, u.config, simnodes.Options{Names: []string{"daemon-third"}, Labels: labels, Taints: []corev1.Taint{own}})
 	u.daemons("agent:1", "daemon-plain", "daemon-special", "daemon-third")
 	u.run("taint", "node", "daemon-third", "other=yes:NoExecute")
 	u.daemons("agent:1", "daemon-plain", "daemon-special")
@@ -162,7 +163,7 @@ func (u *user) field(kind, name, path string) string {
 }
 
 func indexedJob(u *user) {
-	u.apply(job("all", "fakenode/exit-code: '0'", "completionMode: Indexed", "completions: 5", "parallelism: 2", "suspend: true"))
+	u.apply(job("all", "simnodes.sqube.io/run: exit 0", "completionMode: Indexed", "completions: 5", "parallelism: 2", "suspend: true"))
 	u.run("wait", "--for=condition=Suspended", "job/all", "--timeout=60s")
 	if pods := u.pods("job-name=all"); len(pods) > 0 {
 		u.Errorf("a suspended Job has Pods:\n%s", show(pods))
@@ -173,7 +174,7 @@ func indexedJob(u *user) {
 		u.Errorf("%s are completed", indexes)
 	}
 
-	u.apply(job("some", "fakenode/exit-code: '0', fakenode/exit-code-at-2: '1'",
+	u.apply(job("some", "simnodes.sqube.io/run: exit 0",
 		"completionMode: Indexed", "completions: 5", "parallelism: 5", "backoffLimitPerIndex: 0", "maxFailedIndexes: 5"))
 	u.run("wait", "--for=condition=Failed", "job/some", "--timeout=60s")
 	if completed, failed := u.field("job", "some", ".status.completedIndexes"), u.field("job", "some", ".status.failedIndexes"); completed != "0,1,3,4" || failed != "2" {
@@ -183,7 +184,7 @@ func indexedJob(u *user) {
 }
 
 func failurePolicy(u *user) {
-	u.apply(job("fatal", "fakenode/exit-code: '42'", "backoffLimit: 6",
+	u.apply(job("fatal", "simnodes.sqube.io/run: exit 42", "backoffLimit: 6",
 		"podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [42]}}]}"))
 	u.run("wait", "--for=condition=Failed", "job/fatal", "--timeout=60s")
 	u.contains(u.field("job", "fatal", ".status.conditions"), `"PodFailurePolicy"`, "exit code 42")
@@ -191,7 +192,7 @@ func failurePolicy(u *user) {
 	if failed := u.field("job", "fatal", ".status.failed"); failed != "1" {
 		u.Errorf("%s Pods were tried", failed)
 	}
-	u.apply(job("stubborn", "fakenode/exit-code: '1'", "backoffLimit: 0"))
+	u.apply(job("stubborn", "simnodes.sqube.io/run: exit 1", "backoffLimit: 0"))
 	u.run("wait", "--for=condition=Failed", "job/stubborn", "--timeout=60s")
 	u.event("BackoffLimitExceeded", "stubborn")
 }
@@ -209,7 +210,7 @@ spec:
     metadata: {labels: {app: tick}}
     spec:
       template:
-        metadata: {annotations: {fakenode/exit-code: "0"}}
+        metadata: {annotations: {simnodes.sqube.io/run: exit 0}}
         spec:
           restartPolicy: Never
           containers: [{name: main, image: "work:1"}]

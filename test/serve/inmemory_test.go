@@ -18,11 +18,14 @@ import (
 func TestInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
-	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
+	s := serve(t, []string{"--in-memory", "--simulated-nodes=2"}, env("TMPDIR="+temporary))
 	if log := s.read(t, "stderr"); !strings.Contains(log, "datastore=memory") {
 		t.Errorf("the log does not mention where the state is:\n%s", log)
 	}
 	admin := client(t, s.kubeconfig())
+	if nodes, err := admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil || len(nodes.Items) != 2 {
+		t.Errorf("there are %d simulated nodes: %v", len(nodes.Items), err)
+	}
 	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +101,7 @@ func TestInMemoryShadowsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, "give another --data-dir", []string{"serve", "--in-memory", "--data-dir", dir, "--secure-port", freePort(t)})
+	refuses(t, "--simulated-nodes needs --in-memory", []string{"serve", "--simulated-nodes=1", "--secure-port", freePort(t)})
 	refuses(t, "must not be given together", []string{"serve", "--in-memory", "--datastore=sqlite://x.db", "--secure-port", freePort(t)})
 }
 

@@ -1,3 +1,3 @@
-// Package fakenode simulates nodes: it registers Nodes, renews their Leases and reports what a kubelet reports about the Pods
-// bound to them, without running anything.
+// Package fakenode adds to package simnodes what tests of a running sqube need: defaults, and a kubelet's API that authenticates and authorizes
+// its clients.
 package fakenode

@@ -1,0 +1,217 @@
+package simnodes_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/server/controlplane"
+	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/server/simnodes"
+)
+
+// patience limits every wait, on a machine that may be busy with other tests.
+const patience = time.Minute
+
+// TestNodes runs workloads on simulated nodes.
+func TestNodes(t *testing.T) {
+	s := servertest.Run(t, servertest.Options{ControlPlane: controlplane.All})
+	c := kubernetes.NewForConfigOrDie(s.Config)
+	nodes := s.Nodes(t, simnodes.Options{Count: 2, Scripts: []simnodes.Script{
+		{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Log("no database"), simnodes.Exit(1)}, {simnodes.Exit(0)}}},
+		{Labels: "app=never", Runs: []simnodes.Run{{simnodes.Unready()}}},
+		{Labels: "app=crashing", Runs: []simnodes.Run{{simnodes.Log("first"), simnodes.ExitWith(137, "OOMKilled", "too big")}, {simnodes.Log("again"), simnodes.Exit(2)}}},
+		{Labels: "app=talking", Runs: []simnodes.Run{{
+			simnodes.Log("one"), simnodes.Log("two"), simnodes.Wait(300 * time.Millisecond), simnodes.Log("three"),
+		}}, Stop: simnodes.Run{simnodes.Log("bye"), simnodes.Exit(0)}},
+	}})
+	ns := "default"
+
+	t.Run("a rollout finishes", func(t *testing.T) {
+		t.Parallel()
+		if _, err := c.AppsV1().Deployments(ns).Create(t.Context(), deployment("web", 10), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "10 Pods are available", func(ctx context.Context) bool {
+			d, err := c.AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
+			return err == nil && d.Status.AvailableReplicas == 10
+		})
+		pods := list(t, c, "app=web")
+		var addresses []string
+		for _, pod := range pods {
+			addresses = append(addresses, pod.Status.PodIP)
+		}
+		if slices.Sort(addresses); len(slices.Compact(addresses)) != 10 {
+			t.Errorf("10 Pods have the addresses %v", addresses)
+		}
+	})
+	t.Run("a Job whose container fails once", func(t *testing.T) {
+		t.Parallel()
+		if _, err := c.BatchV1().Jobs(ns).Create(t.Context(), job("import", corev1.RestartPolicyOnFailure), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the Job is complete", func(ctx context.Context) bool {
+			j, err := c.BatchV1().Jobs(ns).Get(ctx, "import", metav1.GetOptions{})
+			return err == nil && j.Status.Succeeded == 1 && j.Status.CompletionTime != nil
+		})
+		if pods := list(t, c, "job-name=import"); len(pods) != 1 || pods[0].Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("its Pods are %v", pods)
+		}
+	})
+	t.Run("a Pod that is not ready until the test says so", func(t *testing.T) {
+		t.Parallel()
+		pod := create(t, c, newPod("never"), running)
+		if is := ready(pod); is.Status != corev1.ConditionFalse || is.Reason != "ContainersNotReady" {
+			t.Errorf("it is ready: %v", is)
+		}
+		if err := nodes.Play(ns, pod.Name, "main", simnodes.Ready()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the Pod is ready", func(ctx context.Context) bool {
+			pod, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+			return err == nil && ready(pod).Status == corev1.ConditionTrue
+		})
+	})
+	t.Run("a crash loop", func(t *testing.T) {
+		t.Parallel()
+		pod := create(t, c, newPod("crashing"), func(pod *corev1.Pod) bool {
+			return len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount == 2
+		})
+		status := pod.Status.ContainerStatuses[0]
+		if status.State.Waiting == nil || status.State.Waiting.Reason != "CrashLoopBackOff" || status.LastTerminationState.Terminated.ExitCode != 2 {
+			t.Errorf("its container is %v", status)
+		}
+		if got := logs(t, c, pod.Name, corev1.PodLogOptions{}); got != "again\n" {
+			t.Errorf("its log is %q", got)
+		}
+		if got := logs(t, c, pod.Name, corev1.PodLogOptions{Previous: true}); got != "first\n" {
+			t.Errorf("the log before is %q", got)
+		}
+	})
+	t.Run("logs, until a Pod is deleted", func(t *testing.T) {
+		t.Parallel()
+		pod := create(t, c, newPod("talking"), running)
+		stream, err := c.CoreV1().Pods(ns).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true, TailLines: new(int64(1))}).Stream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		lines := bufio.NewScanner(stream)
+		for _, want := range []string{"two", "three"} {
+			if !lines.Scan() || lines.Text() != want {
+				t.Errorf("the line is %q instead of %q: %v", lines.Text(), want, lines.Err())
+			}
+		}
+		if first, _, _ := strings.Cut(logs(t, c, pod.Name, corev1.PodLogOptions{Timestamps: true}), "\n"); !strings.HasSuffix(first, "Z one") {
+			t.Errorf("the first line with its time is %q", first)
+		}
+		if err := c.CoreV1().Pods(ns).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if !lines.Scan() || lines.Text() != "bye" || lines.Scan() {
+			t.Errorf("the last line is %q: %v", lines.Text(), lines.Err())
+		}
+		eventually(t, "the Pod is gone", func(ctx context.Context) bool {
+			_, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+	})
+}
+
+func running(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
+
+func ready(pod *corev1.Pod) corev1.PodCondition {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": name}}
+}
+
+func spec(policy corev1.RestartPolicy) corev1.PodSpec {
+	return corev1.PodSpec{RestartPolicy: policy, Containers: []corev1.Container{{Name: "main", Image: "image"}}}
+}
+
+func newPod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: meta(name), Spec: spec(corev1.RestartPolicyAlways)}
+}
+
+func deployment(name string, replicas int32) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: meta(name), Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: meta(name).Labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta(name).Labels}, Spec: spec(corev1.RestartPolicyAlways)},
+	}}
+}
+
+func job(name string, policy corev1.RestartPolicy) *batchv1.Job {
+	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec(policy)}}}
+}
+
+// create creates a Pod and returns it when it is as wanted.
+func create(t *testing.T, c kubernetes.Interface, pod *corev1.Pod, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	eventually(t, "the service account exists", func(ctx context.Context) bool {
+		_, err := c.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err == nil
+	})
+	pod, err := c.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Pod "+pod.Name+" is as wanted", func(ctx context.Context) bool {
+		found, err := c.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil {
+			pod = found
+		}
+		return err == nil && is(pod)
+	})
+	return pod
+}
+
+func list(t *testing.T, c kubernetes.Interface, selector string) []corev1.Pod {
+	t.Helper()
+	pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods.Items
+}
+
+func logs(t *testing.T, c kubernetes.Interface, pod string, o corev1.PodLogOptions) string {
+	t.Helper()
+	stream, err := c.CoreV1().Pods("default").GetLogs(pod, &o).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	text, err := io.ReadAll(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func eventually(t *testing.T, what string, holds func(context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
