@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -82,7 +83,7 @@ func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(co
 	return together(
 		func(ctx context.Context) { collector.Run(ctx, int(settings.ConcurrentGCSyncs), monitorSyncTimeout) },
 		func(ctx context.Context) {
-			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, s.discovery, resourcesPeriod) })
+			again(ctx, changed, func(ctx context.Context) { collector.Sync(ctx, s.discovery, cmp.Or(s.config.Seldom, resourcesPeriod)) })
 		},
 	), nil
 }
@@ -165,7 +166,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	return together(
 		func(ctx context.Context) { quota.Run(ctx, int(settings.ConcurrentResourceQuotaSyncs)) },
 		func(ctx context.Context) {
-			again(ctx, changed, func(ctx context.Context) { quota.Sync(ctx, discover, resourcesPeriod) })
+			again(ctx, changed, func(ctx context.Context) { quota.Sync(ctx, discover, cmp.Or(s.config.Seldom, resourcesPeriod)) })
 		},
 	), nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -55,6 +56,8 @@ type Config struct {
 	Sleep lazyinformer.Sleep
 	// Written is closed once a client other than this server may have written anything. Nil means that one has.
 	Written <-chan struct{}
+	// Seldom is how often discovery is read without a change; 0 for five minutes.
+	Seldom time.Duration
 	// Metadata returns how informers read the metadata of a custom resource's objects. It returns nil for other resources, which they
 	// read by requests.
 	Metadata func(schema.GroupVersionResource) cache.ListerWatcher

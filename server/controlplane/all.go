@@ -13,24 +13,30 @@ import (
 // All makes a server run the whole control plane, like sqube serve --control-plane. Call it before o.Complete.
 func All(o *server.Options) error { return With()(o) }
 
-// With is All with flags of kube-controller-manager, such as "--node-monitor-grace-period=20s", and --scheduler-config.
+// With is All with flags of kube-controller-manager, such as --controllers and --node-monitor-grace-period=20s, and with
+// --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so more rarely: see virtual.
 func With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
-		plane := &Options{}
+		plane := &Options{virtual: o.Virtual}
 		o.OtherControllers = plane.Controllers()
-		if o.Virtual {
-			flags = append([]string{"--flex-volume-plugin-dir=/proc/none"}, flags...) // can't be made, or it would be watched
-			o.OtherControllers = slices.DeleteFunc(o.OtherControllers, func(c controllers.Controller) bool {
-				return c.Name == names.CertificateSigningRequestSigningController // watches files
-			})
-		}
 		set := pflag.NewFlagSet("control plane", pflag.ContinueOnError)
 		plane.AddFlags(set)
+		plane.All = true // adding the flags has set their defaults
+		set.StringSliceVar(&o.Controllers, "controllers", []string{controllers.All}, "")
 		if err := set.Parse(flags); err != nil {
 			return err
 		}
-		plane.All = true // adding the flags has set their defaults
-		o.Controllers = []string{controllers.All}
+		if o.Virtual {
+			o.OtherControllers = virtual(o.OtherControllers)
+			for name, value := range virtualFlags {
+				if set.Changed(name) || !controllers.Runs(o.Controllers, o.OtherControllers, plane.users[name]...) {
+					continue
+				}
+				if err := set.Set(name, value); err != nil {
+					return err
+				}
+			}
+		}
 		o.Access.Authentication.BootstrapToken.Enable = true
 		if err := plane.Complete(o.Controllers, o.ServiceClusterIPRange); err != nil {
 			return err
@@ -38,4 +44,22 @@ func With(flags ...string) func(*server.Options) error {
 		o.ControllerSettings, o.Scheduler = plane.Settings(), plane.SchedulerController()
 		return nil
 	}
+}
+
+// virtualFlags are defaults in a bubble. Each look at the nodes' Leases holds up the clock, and a folder of plugins would be watched if it
+// could be made.
+var virtualFlags = map[string]string{"node-monitor-period": "20s", "flex-volume-plugin-dir": "/proc/none"}
+
+// virtual adapts controllers to a bubble, whose clock stands still while one of them waits for a file to change, and is held up by one that
+// looks for work every second.
+func virtual(others []controllers.Controller) []controllers.Controller {
+	others = slices.DeleteFunc(others, func(c controllers.Controller) bool {
+		return c.Name == names.CertificateSigningRequestSigningController // watches the files of its authority
+	})
+	for i := range others {
+		if others[i].Name == names.PersistentVolumeAttachDetachController {
+			others[i].Awaits = volumesAndClaims
+		}
+	}
+	return others
 }

@@ -24,6 +24,7 @@ type Options struct {
 	// Scheduler is --scheduler.
 	Scheduler bool
 
+	virtual                    bool // in a bubble of testing/synctest
 	managerFile, schedulerFile string
 	added, upstream            *pflag.FlagSet // all flags, and those of kube-controller-manager
 	users                      map[string][]string

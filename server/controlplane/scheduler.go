@@ -29,7 +29,8 @@ func (o *Options) buildScheduler(ctx context.Context, shared controllers.Shared)
 	settings := o.scheduler
 	broadcaster := events.NewEventBroadcasterAdapterWithContext(ctx, client)
 	informers := schedulable{shared.Informers}
-	s, err := scheduler.New(ctx, client, informers, nil,
+	collecting, end := context.WithCancel(ctx)
+	s, err := scheduler.New(collecting, client, informers, nil,
 		func(name string) events.EventRecorderLogger { return broadcaster.NewRecorder(name) },
 		scheduler.WithComponentConfigVersion(settings.APIVersion),
 		scheduler.WithKubeConfig(shared.Scheduler),
@@ -41,15 +42,20 @@ func (o *Options) buildScheduler(ctx context.Context, shared controllers.Shared)
 		scheduler.WithParallelism(settings.Parallelism),
 	)
 	if err != nil {
+		end()
 		broadcaster.Shutdown()
 		return nil, err
 	}
 	return func(ctx context.Context) {
+		defer end()
 		defer broadcaster.Shutdown()
 		broadcaster.StartRecordingToSink(ctx.Done())
 		informers.WaitForCacheSync(ctx.Done())
 		if err := s.WaitForHandlersSync(ctx); err != nil {
 			return // ctx has ended
+		}
+		if o.virtual {
+			end() // what goes on are metrics, collected every second
 		}
 		klog.FromContext(ctx).V(2).Info("The scheduler has the state of the cluster")
 		s.Run(ctx)

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +27,7 @@ const remoteAddr = "127.0.0.1:0"
 // Transport is an http.RoundTripper that serves requests with a handler in the same process.
 // Make it with [New]. It is safe for concurrent use.
 type Transport struct {
-	// WatchTimeout is how long watches last, whatever their clients ask for, if it is not 0. Set it before the first request.
+	// WatchTimeout is how long watches last, whatever clients ask for; 0 leaves it to them. Set it before making configurations.
 	WatchTimeout time.Duration
 
 	handler atomic.Pointer[http.Handler]
@@ -109,7 +107,7 @@ func (t *Transport) roundTrip(base context.Context, req *http.Request) (*http.Re
 		defer cancel()
 		defer clientGone()
 		defer closeBody(req)
-		ex.serve(handler, serverRequest(ctx, t.lasting(req)))
+		ex.serve(handler, serverRequest(ctx, req))
 	}()
 
 	select {
@@ -137,18 +135,6 @@ func (t *Transport) begin(client context.Context) (http.Handler, error) {
 	}
 	t.running.Add(1)
 	return *t.handler.Load(), nil
-}
-
-// lasting sets the timeout of a watch to WatchTimeout.
-func (t *Transport) lasting(req *http.Request) *http.Request {
-	if t.WatchTimeout == 0 || !strings.Contains(req.URL.RawQuery, "watch=") {
-		return req
-	}
-	changed := req.Clone(req.Context())
-	query := changed.URL.Query()
-	query.Set("timeoutSeconds", strconv.Itoa(int(t.WatchTimeout/time.Second)))
-	changed.URL.RawQuery = query.Encode()
-	return changed
 }
 
 // serverRequest returns req as a server would have parsed it. A RoundTripper must not change req, and filters delete headers
@@ -207,23 +193,26 @@ const host = "http://loopback.invalid"
 // may change it: usually ContentType and UserAgent, or Impersonate for a client with fewer permissions. Copies, including those
 // of rest.AnonymousClientConfig, keep the transport and therefore the identity.
 func (t *Transport) Config() *rest.Config {
-	return configOf(t)
+	return t.configOf(t)
 }
 
 // ConfigOf returns a configuration like Config whose requests are those of another user, with the name and the groups, to which it
 // adds system:authenticated. All its clients share t.
 func (t *Transport) ConfigOf(name string, groups ...string) *rest.Config {
 	who := &user.DefaultInfo{Name: name, Groups: append(slices.Clip(groups), user.AllAuthenticated)}
-	return configOf(acting{t, withIdentity(t.base, who)})
+	return t.configOf(acting{t, withIdentity(t.base, who)})
 }
 
 // ConfigAs returns a configuration like Config whose requests are those of a user who has been authenticated already.
 func (t *Transport) ConfigAs(u user.Info) *rest.Config {
 	who := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: slices.Clone(u.GetGroups()), Extra: maps.Clone(u.GetExtra())}
-	return configOf(acting{t, withIdentity(t.base, who)})
+	return t.configOf(acting{t, withIdentity(t.base, who)})
 }
 
-func configOf(transport http.RoundTripper) *rest.Config {
+func (t *Transport) configOf(transport http.RoundTripper) *rest.Config {
+	if t.WatchTimeout > 0 {
+		transport = LongWatches(transport, t.WatchTimeout)
+	}
 	config := &rest.Config{Host: host, Transport: transport, QPS: -1}
 	// Without a ContentType, clients of built-in kinds use protobuf. With this gate the others would use CBOR, which client-go's
 	// discovery can't read.

@@ -1,16 +1,30 @@
 package servertest
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/simnodes"
 )
 
-// virtualLease is how often nodes in a bubble renew their Leases: as rarely as kube-controller-manager allows, which wants to see that every
-// 50 s and looks every 5 s. There is no machine that may be busy.
-const virtualLease = 40 * time.Second
+// virtualLease is how often nodes in a bubble renew their Leases if a controller wants to see that every 50 s: as rarely as it allows. There
+// is no machine that may be busy. Without it they do so every unwatchedLease, which holds up the clock less.
+const (
+	virtualLease   = 40 * time.Second
+	unwatchedLease = 24 * time.Hour
+)
 
 // Nodes adds simulated nodes, which run Pods as the options' scripts say, until the test ends. Without Options.ControlPlane, only Pods with
 // a spec.nodeName run.
@@ -22,13 +36,50 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 	if o.Listen == nil {
 		o.Listen = s.Listen
 	}
-	if o.LeaseInterval == 0 && s.network != nil {
-		o.LeaseInterval = virtualLease
+	config := rest.CopyConfig(s.Config)
+	if s.network != nil {
+		config.Wrap(func(transport http.RoundTripper) http.RoundTripper {
+			return loopback.LongWatches(transport, unwatchedLease)
+		})
+		lease := unwatchedLease
+		if s.watchesNodes {
+			lease = virtualLease
+		}
+		o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, lease), cmp.Or(o.StatusInterval, unwatchedLease)
 	}
-	nodes, err := simnodes.Join(context.Background(), s.Config, o)
+	nodes, err := simnodes.Join(context.Background(), config, o)
 	if err != nil {
 		t.Fatalf("simulate nodes: %v", err)
 	}
 	t.Cleanup(nodes.Stop)
+	if !s.watchesNodes {
+		if err := s.admitPods(t.Context()); err != nil {
+			t.Fatalf("let Pods be scheduled to the nodes: %v", err)
+		}
+	}
 	return nodes
+}
+
+// admitPods removes the taint that new nodes have until a controller has seen that they are ready.
+func (s *Server) admitPods(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes.Items {
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Key == corev1.TaintNodeNotReady
+		})}})
+		if err != nil {
+			return err
+		}
+		if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -64,10 +64,12 @@ type Server struct {
 	server  *server.Server
 	folder  string
 	network *pipenet.Network // nil in real time
-	gates   func()           // restores the feature gates
-	stop    context.CancelFunc
-	ended   chan struct{} // closed when the server has stopped and err is set
-	err     error
+	// watchesNodes is whether a controller sees to it that nodes renew their Leases.
+	watchesNodes bool
+	gates        func() // restores the feature gates
+	stop         context.CancelFunc
+	ended        chan struct{} // closed when the server has stopped and err is set
+	err          error
 }
 
 // Run starts a server that stops at the end of the test. It fails the test if the server does not start.
@@ -110,7 +112,7 @@ func Start(o Options) (_ *Server, err error) {
 		close(s.ended)
 		return nil, errors.Join(err, s.Stop())
 	}
-	process := server.Process{Options: options, Store: sqlstore.Options{Virtual: o.Virtual}, Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	process := server.Process{Options: options, Store: o.storeOptions(), Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
 	go func() {
 		defer close(s.ended)
 		defer listener.Close()
@@ -154,6 +156,7 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	if err := options.Complete(); err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
+	s.watchesNodes = controllers.Runs(options.Controllers, options.OtherControllers, "node-lifecycle-controller")
 	return listener, options, nil
 }
 

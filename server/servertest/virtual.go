@@ -61,6 +61,14 @@ func (s *Server) virtual(options *server.Options) {
 	options.Features.EnablePriorityAndFairness, options.MaxInFlight, options.MaxMutatingInFlight = false, 0, 0
 }
 
+// storeOptions returns the settings of the store. In a bubble, versions are removed rarely, since each look for them holds up the clock.
+func (o *Options) storeOptions() sqlstore.Options {
+	if !o.Virtual {
+		return sqlstore.Options{}
+	}
+	return sqlstore.Options{Virtual: true, CompactInterval: sqlstore.DefaultRetention}
+}
+
 // Listen listens like net.Listen, where the server connects to: for webhooks, aggregated API servers and kubelets of the test. With
 // Options.Virtual, only this process's clients can connect.
 func (s *Server) Listen(network, address string) (net.Listener, error) {

@@ -1,4 +1,4 @@
-package virtualtest_test
+package virtual
 
 import (
 	"os"
