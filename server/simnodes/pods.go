@@ -144,7 +144,8 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 	l.pod = pod
 	next, more = l.advance(now)
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if grace := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && grace != nil {
+	grace := pod.DeletionGracePeriodSeconds // nil unless it is deleted
+	if grace != nil {
 		l.terminate(now, time.Duration(*grace)*time.Second)
 		next, more = l.advance(now)
 	} else if ended { // somebody else has said so
@@ -161,7 +162,7 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 			return next, more, err
 		}
 	}
-	if over && pod.DeletionTimestamp != nil {
+	if over && grace != nil && *grace > 0 { // otherwise only finalizers keep it
 		err = n.client.CoreV1().Pods(pod.Namespace).Delete(n.ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})

@@ -230,11 +230,11 @@ func (n *Nodes) find(pod, name string) (*podState, *container, error) {
 func (n *Nodes) Stop() { n.stop() }
 
 func (n *Nodes) end() {
+	n.mu.Lock() // no request is counted from here on
 	n.cancel()
+	n.mu.Unlock()
 	n.queue.ShutDown()
 	n.port.close()
-	n.mu.Lock() // waits for requests that are being counted
-	n.mu.Unlock()
 	n.working.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,16 +16,19 @@ import (
 	"github.com/sqube/sqube/server/simnodes"
 )
 
-// TestVirtual checks what takes long: a Job whose Pods fail after an hour, a node that falls silent until its Pod is evicted, a log that is
+// TestVirtual checks what takes long: a crash loop, a Job whose Pods fail after 15 minutes, a node that falls silent until its Pod is evicted, a log that is
 // followed meanwhile, and the Leases that keep the other nodes ready.
 func TestVirtual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := servertest.Run(t, servertest.Options{Virtual: true, ControlPlane: controlplane.All})
 		c := kubernetes.NewForConfigOrDie(s.Config)
 		nodes := s.Nodes(t, simnodes.Options{Count: 2, Scripts: []simnodes.Script{
-			{Labels: "job-name=import", First: 2, Runs: []simnodes.Run{{simnodes.Wait(time.Hour), simnodes.Exit(1)}}},
-			{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Wait(time.Hour), simnodes.Exit(0)}}},
-			{Name: "talking", Runs: []simnodes.Run{{simnodes.Wait(3 * time.Hour), simnodes.Log("three hours later")}}},
+			{Labels: "job-name=import", First: 2, Runs: []simnodes.Run{{simnodes.Wait(15 * time.Minute), simnodes.Exit(1)}}},
+			{Labels: "job-name=import", Runs: []simnodes.Run{{simnodes.Wait(15 * time.Minute), simnodes.Exit(0)}}},
+			{Name: "crashing", Runs: []simnodes.Run{
+				{simnodes.Log("first"), simnodes.ExitWith(137, "OOMKilled", "too big")}, {simnodes.Log("again"), simnodes.Exit(2)},
+			}},
+			{Name: "talking", Runs: []simnodes.Run{{simnodes.Wait(time.Hour), simnodes.Log("an hour later")}}},
 		}})
 		pods := c.CoreV1().Pods("default")
 		if _, err := c.BatchV1().Jobs("default").Create(t.Context(), job("import", corev1.RestartPolicyNever), metav1.CreateOptions{}); err != nil {
@@ -33,19 +36,20 @@ func TestVirtual(t *testing.T) {
 		}
 		moving := newPod("moving")
 		moving.Spec.NodeName = "node-0"
-		for _, pod := range []*corev1.Pod{moving, newPod("talking")} {
+		for _, pod := range []*corev1.Pod{moving, newPod("talking"), newPod("crashing")} {
 			if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Second)
+		crashLoop(t, c)
 		stream, err := pods.GetLogs("talking", &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stream.Close()
 
-		if lines := bufio.NewScanner(stream); !lines.Scan() || lines.Text() != "three hours later" {
+		if lines := bufio.NewScanner(stream); !lines.Scan() || lines.Text() != "an hour later" {
 			t.Errorf("the line is %q: %v", lines.Text(), lines.Err())
 		}
 		time.Sleep(10 * time.Minute)
@@ -70,4 +74,23 @@ func TestVirtual(t *testing.T) {
 			t.Errorf("the node that has returned has the taints %v: %v", node.Spec.Taints, err)
 		}
 	})
+}
+
+// crashLoop checks a Pod whose container has ended twice, and is to be restarted after 10 seconds.
+func crashLoop(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	pod, err := c.CoreV1().Pods("default").Get(t.Context(), "crashing", metav1.GetOptions{})
+	if err != nil || len(pod.Status.ContainerStatuses) != 1 {
+		t.Fatalf("the Pod is %v: %v", pod.Status, err)
+	}
+	status := pod.Status.ContainerStatuses[0]
+	if status.RestartCount != 2 || status.State.Waiting == nil || status.State.Waiting.Reason != "CrashLoopBackOff" || status.LastTerminationState.Terminated.ExitCode != 2 {
+		t.Errorf("its container is %v", status)
+	}
+	if got := logs(t, c, pod.Name, corev1.PodLogOptions{}); got != "again\n" {
+		t.Errorf("its log is %q", got)
+	}
+	if got := logs(t, c, pod.Name, corev1.PodLogOptions{Previous: true}); got != "first\n" {
+		t.Errorf("the log before is %q", got)
+	}
 }

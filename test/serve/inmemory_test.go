@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestInMemory serves from memory, and checks what is on disk meanwhile and afterwards.
@@ -23,9 +25,10 @@ func TestInMemory(t *testing.T) {
 		t.Errorf("the log does not mention where the state is:\n%s", log)
 	}
 	admin := client(t, s.kubeconfig())
-	if nodes, err := admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil || len(nodes.Items) != 2 {
-		t.Errorf("there are %d simulated nodes: %v", len(nodes.Items), err)
-	}
+	harness.Eventually(t, "there are two simulated nodes", func() bool {
+		nodes, err := admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(nodes.Items) == 2
+	})
 	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
