@@ -27,7 +27,7 @@ func (s *Server) openDatabase(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// Save writes the objects to a new file, for Options.From.
+// Save writes the state of the running server to a new file, for Options.From.
 func (s *Server) Save(file string) error {
 	return wholefile.Create(file, func(f *os.File) error { return s.engine.CopyMemory(context.Background(), f.Name()) })
 }

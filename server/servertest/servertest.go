@@ -28,12 +28,15 @@ const startTimeout = time.Minute
 
 // Options configure a server. The zero value is the default of sqube serve.
 type Options struct {
-	// From is what the server starts on a copy of: a file of sqube backup, the database file of another server, even a running one, or a
-	// folder or s3://BUCKET/PREFIX that sqube backup --follow or serve --archive writes. The copy has keys of its own: tokens and
-	// certificates of the former cluster are invalid. It connects to no node, pod, webhook or aggregated API that its objects name,
-	// and leaves their admission webhooks out; those of Webhooks are called. See server.Options.Outbound. Optional.
+	// From is what the server starts on a copy of: a file of sqube backup or Server.Save, the database file of a server, even a running one,
+	// or a folder or s3://BUCKET/PREFIX that sqube backup --follow or serve --archive writes. Optional.
+	//
+	// The copy has keys of its own: tokens and certificates of the former cluster are invalid. It connects to no node, pod, webhook or
+	// aggregated API that its objects name, and leaves their webhooks of admission out, except at addresses of Server.Webhook,
+	// Server.Listen and server.Options.Outbound. To read what is encrypted, Configure must set server.Options.Encryption.
 	From string
-	// At and AtRevision select the state of From at a time or a resourceVersion. Without both, it is the newest.
+	// At and AtRevision select the state of From at a time or a resourceVersion. Without both, it is the newest. With Virtual, time begins
+	// there.
 	At         time.Time
 	AtRevision int64
 	// CRDs are files, and folders of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start
