@@ -59,7 +59,7 @@ func (o *Options) limited(egress *egressselector.EgressSelector) (*egressselecto
 	return egressselector.NewEgressSelectorWithMap(limits), nil
 }
 
-// withoutCalls removes the webhooks from a configuration that a copy may not call.
+// withoutCalls removes from a configuration the webhooks that a copy may not call.
 func (o *Options) withoutCalls(object any) {
 	switch c := object.(type) {
 	case *admissionv1.ValidatingWebhookConfiguration:
