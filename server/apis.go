@@ -88,8 +88,8 @@ type webhookClient struct {
 
 func newWebhookClient(b *base) (c webhookClient, err error) {
 	var dial utilnet.DialFunc // nil for Go's default, which has a time limit
-	if b.outbound.egress != nil {
-		if dial, err = b.outbound.egress.Lookup(egressselector.Cluster.AsNetworkContext()); err != nil {
+	if b.outbound.objects != nil {
+		if dial, err = b.outbound.objects.Lookup(egressselector.Cluster.AsNetworkContext()); err != nil {
 			return c, err
 		}
 	}
@@ -118,7 +118,7 @@ func newAdmission(b *base, s *security, versions *serverstorage.ResourceConfig, 
 	return admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: parameterInformers{b.informers},
 		Authorizer: s.authorization.Authorizer, Resources: versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
-		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.egress, Tracing: b.outbound.tracing,
+		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.objects, Tracing: b.outbound.tracing,
 	})
 }
 
@@ -137,7 +137,7 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 			Issuer: s.accounts.Generator, Audiences: s.authentication.Audiences, MaxExpiration: s.accounts.MaxExpiration,
 			ExtendExpiration: s.accounts.ExtendExpiration, MaxExtendedDuration: s.accounts.MaxExtendedExpiration,
 		},
-		Kubelet: o.kubelet(b.pki, b.outbound.egress), ProxyTransport: transport,
+		Kubelet: o.kubelet(b.pki, b.outbound.objects), ProxyTransport: transport,
 		Authenticator: s.authentication.Authenticator, Authorizer: s.authorization.Authorizer, RuleResolver: s.authorization.Rules,
 		EventTTL: o.EventTTL, Repair: o.seldom(), NewerVersions: o.EmulationForwardCompatible, NewerConfigured: o.RuntimeConfigForwardCompatible,
 	})
@@ -148,7 +148,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 	return crd.New(crd.Config{
 		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
 		Discovery: discovery, Services: hooks.services,
-		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.egress, hooks.self, b.outbound.tracing),
+		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.objects, hooks.self, b.outbound.tracing),
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
 		SoleServer: !o.SharedDatastore, Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
@@ -161,6 +161,9 @@ func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(),
+	}
+	if !b.options.mayCallServices() {
+		config.Refusal = b.options.refusal("aggregated API servers", "'*'")
 	}
 	if b.outbound.traced {
 		config.Tracing = b.outbound.tracing

@@ -73,9 +73,16 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 		return nil, err
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
+	transform := slimmer.transform
+	if o.CopyOf != "" {
+		transform = func(object any) (any, error) {
+			o.withoutCalls(object)
+			return slimmer.transform(object)
+		}
+	}
 	b.informerName, _ = cache.NewInformerName("kube-apiserver") // fails only if it is taken
 	b.informers = lazyinformer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0,
-		informers.WithTransform(slimmer.transform), informers.WithInformerName(b.informerName)))
+		informers.WithTransform(transform), informers.WithInformerName(b.informerName)))
 	return b, nil
 }
 
@@ -96,9 +103,11 @@ func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI
 	if err != nil {
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
 	}
-	shared, err := sharedkeys.Open(ctx, store, o.sealer)
-	if err != nil {
-		return nil, err
+	var shared pki.SharedStore
+	if !o.InMemory { // a copy in memory has keys of its own
+		if shared, err = sharedkeys.Open(ctx, store, o.sealer); err != nil {
+			return nil, err
+		}
 	}
 	names := o.TLSNames
 	if o.AdvertiseAddress != nil {

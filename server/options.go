@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -69,6 +70,12 @@ type Options struct {
 	Virtual bool
 	// Dial makes the server's connections to kubelets, webhooks and aggregated API servers; nil for the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// CopyOf is what the objects of the cluster were copied from; "" if they are its own. A copy connects to none of the nodes, pods,
+	// webhooks and other servers that its objects name, except those at the addresses in Outbound: HOST, HOST:PORT, or * for all. Webhooks
+	// of admission at other addresses are left out, as if they were not configured.
+	CopyOf   string
+	Outbound []string
+	allowed  sync.Map // more of Outbound
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.

@@ -20,6 +20,7 @@ import (
 // outbound is how the server connects to other processes, and where it sends spans.
 type outbound struct {
 	egress  *egressselector.EgressSelector // nil to connect directly
+	objects *egressselector.EgressSelector // the same for what objects name, such as nodes and webhooks
 	tracing tracing.TracerProvider         // never nil
 	traced  bool                           // --tracing-config-file is given
 }
@@ -57,7 +58,7 @@ func (o *Options) checkOutbound() error {
 }
 
 // newOutbound reads the files again and sets up connections and tracing. Every span has the server's id.
-func newOutbound(o *Options, id string) (outbound, error) {
+func newOutbound(o *Options, id string) (_ outbound, err error) {
 	config := genericapiserver.Config{APIServerID: id, TracerProvider: tracing.NewNoopTracerProvider()}
 	if o.Egress.ConfigFile != "" {
 		if err := o.Egress.ApplyTo(&config); err != nil {
@@ -76,7 +77,11 @@ func newOutbound(o *Options, id string) (outbound, error) {
 	if err := o.Tracing.ApplyTo(config.EgressSelector, &config); err != nil {
 		return outbound{}, fmt.Errorf("--tracing-config-file: %w", err)
 	}
-	return outbound{config.EgressSelector, config.TracerProvider, o.Tracing.ConfigFile != ""}, nil
+	made := outbound{config.EgressSelector, config.EgressSelector, config.TracerProvider, o.Tracing.ConfigFile != ""}
+	if o.CopyOf != "" {
+		made.objects, err = o.limited(config.EgressSelector)
+	}
+	return made, err
 }
 
 // close sends the remaining spans.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/logbackup"
 )
 
 // The longest interval between writes to the archive, and the interval of snapshots: each day has a folder.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/logbackup"
 )
 
 // followOptions are the flags of backup --follow.

@@ -14,6 +14,7 @@ import (
 	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/origin"
 )
 
 func checkCommand() *cobra.Command {
@@ -87,7 +88,7 @@ type check struct {
 // choose has the check read a backup.
 func (c *check) choose(source string) error {
 	const restored = "%s is %s: restore it to an empty database with sqube restore %[1]s --datastore %[3]s, and check that"
-	if isFollowed(source) {
+	if origin.IsFollowed(source) {
 		return fmt.Errorf(restored, source, "a folder of sqube backup --follow", "sqlite://NEW")
 	}
 	dump, err := isPgDump(source)
@@ -115,7 +116,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	}
 	opened, remove := c.datastore, func() error { return nil }
 	if c.backup {
-		if opened, remove, err = withSchema(ctx, c.datastore); err != nil {
+		if opened, remove, err = c.datastore.Current(ctx); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/origin"
 )
 
 // fileConsole is the console of a backup or an archive, without any server but one in this process, on a copy.
@@ -60,7 +61,7 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 		return err
 	}
 	f.copy = datastore.Datastore{Path: filepath.Join(f.dir, "sqube.db"), NoSync: true}
-	if isFollowed(f.source) {
+	if origin.IsFollowed(f.source) {
 		quiet := &cobra.Command{}
 		quiet.SetContext(cmd.Context())
 		quiet.SetOut(io.Discard)
@@ -80,7 +81,7 @@ func (f *fileConsole) copyFile(ctx context.Context) error {
 	case err != nil:
 		return err
 	case dump:
-		return errors.New("it is an archive of pg_dump: sqube restore it to a database, and serve that")
+		return origin.ErrPgDump
 	}
 	from := datastore.Datastore{Path: f.source}
 	if err := from.Complete(); err != nil {
@@ -101,16 +102,21 @@ func (f *fileConsole) readable(ctx context.Context) (err error) {
 	if _, err := f.copy.Migrate(ctx); err != nil {
 		return err
 	}
-	keys, err := encryption.Load(f.encryption, "")
-	if err != nil {
-		return err
-	}
-	defer keys.Close()
 	reader, err := f.copy.OpenReader(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, reader.Close)
+	return decryptable(ctx, reader, f.encryption)
+}
+
+// decryptable fails if the newest value of a resource can't be decrypted.
+func decryptable(ctx context.Context, reader dialect.Reader, o encryption.Options) error {
+	keys, err := encryption.Load(o, "")
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
 	const newest = "SELECT api_group, resource, key, value FROM log WHERE id IN (SELECT max(id) FROM log WHERE replaced_by IS NULL GROUP BY api_group, resource)"
 	return reader.Query(ctx, newest, nil, func(row dialect.Row) error {
 		var r sqlstore.Resource

@@ -12,7 +12,12 @@ import (
 // addDatastoreFlag adds --datastore. The caller provides the folder of the default.
 func addDatastoreFlag(fs *pflag.FlagSet, flag *string) {
 	fs.StringVar(flag, "datastore", "", "Database with the cluster's state: sqlite://PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE in libpq's syntax. If unset, sqube.db under --data-dir.")
-	fs.Lookup("datastore").Annotations = map[string][]string{"classified": {"true"}} // may hold a password: /flagz hides it
+	classify(fs, "datastore")
+}
+
+// classify has /flagz hide the value of a flag, which may hold a password.
+func classify(fs *pflag.FlagSet, flag string) {
+	fs.Lookup(flag).Annotations = map[string][]string{"classified": {"true"}}
 }
 
 // addDatastoreFlags adds --datastore and --data-dir to a command and its subcommands. When they run, d is the database that the

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/logbackup"
 )
 
 // inspector is shared by the commands that read one object from the database, without a server.

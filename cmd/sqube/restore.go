@@ -1,13 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +10,8 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/origin"
 )
 
 type restorer struct {
@@ -83,7 +78,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	if isFollowed(source) {
+	if origin.IsFollowed(source) {
 		return r.fromFollowed(cmd, source, moment)
 	}
 	archive, err := isPgDump(source)
@@ -99,7 +94,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	current, remove, err := withSchema(ctx, from)
+	current, remove, err := from.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,28 +174,6 @@ func (r *restorer) found(cmd *cobra.Command, moment time.Time, m *inspect.Moment
 	}
 }
 
-// withSchema returns the source, or if it is a file with an older schema, an upgraded copy. The source is not changed.
-func withSchema(ctx context.Context, from datastore.Datastore) (_ datastore.Datastore, remove func() error, err error) {
-	keep := func() error { return nil }
-	if status, err := from.Status(ctx); from.Shared() || err != nil || !status.Older() {
-		return from, keep, nil // reading it returns the same error
-	}
-	dir, err := os.MkdirTemp("", "sqube-restore-")
-	if err != nil {
-		return from, keep, err
-	}
-	remove = func() error { return os.RemoveAll(dir) }
-	current := datastore.Datastore{Path: filepath.Join(dir, "sqube.db")}
-	err = wholefile.Create(current.Path, func(f *os.File) error { return from.Backup(ctx, f) })
-	if err == nil {
-		_, err = current.Migrate(ctx)
-	}
-	if err != nil {
-		return from, keep, errors.Join(err, remove())
-	}
-	return current, remove, nil
-}
-
 // find returns the revision to restore, and what the source keeps.
 func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment time.Time) (revision int64, kept inspect.Kept, err error) {
 	reader, err := from.OpenReader(cmd.Context())
@@ -208,21 +181,12 @@ func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment tim
 		return 0, kept, err
 	}
 	defer closing(&err, reader.Close)
-	kept, err = inspect.Read(cmd.Context(), reader)
-	revision = kept.Revision
+	revision, kept, found, err := origin.Find(cmd.Context(), reader, origin.At{Revision: r.revision, Time: moment})
 	switch {
-	case err != nil:
-	case r.moment != "":
-		m, failed := inspect.RevisionAt(cmd.Context(), reader, moment)
-		if failed != nil {
-			return 0, kept, fmt.Errorf("--to-time %s: %w", r.moment, failed)
-		}
-		r.found(cmd, moment, m)
-		revision = m.Revision
-	case r.revision != 0:
-		if revision = r.revision; revision < kept.From || revision > kept.Revision {
-			err = fmt.Errorf("--to-revision must be between %d and %d, which are kept", kept.From, kept.Revision)
-		}
+	case err == nil && found != nil:
+		r.found(cmd, moment, found)
+	case errors.Is(err, inspect.ErrForgotten):
+		err = fmt.Errorf("--to-time %s: %w", r.moment, err)
 	}
 	return revision, kept, err
 }
@@ -271,14 +235,5 @@ func isPgDump(source string) (bool, error) {
 	if datastore.Named(source) {
 		return false, nil
 	}
-	f, err := os.Open(source)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	magic := make([]byte, 5)
-	if _, err := io.ReadFull(f, magic); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return bytes.Equal(magic, []byte("PGDMP")), nil
+	return origin.IsPgDump(source)
 }

@@ -1,27 +1,17 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/logbackup"
+	"github.com/sqube/sqube/sqlstore/origin"
 )
-
-// isFollowed reports whether the source is a backup of sqube backup --follow.
-func isFollowed(source string) bool {
-	if strings.HasPrefix(source, "s3://") {
-		return true
-	}
-	info, err := os.Stat(source)
-	return err == nil && info.IsDir()
-}
 
 // fromFollowed restores a backup of sqube backup --follow.
 func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.Time) (err error) {
@@ -37,7 +27,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 		return err
 	}
 	defer closing(&err, func() error { return os.RemoveAll(dir) })
-	backup, state, err := fetch(cmd.Context(), place, r.revision, moment, r.history, dir)
+	backup, state, err := origin.Fetch(cmd.Context(), place, origin.At{Revision: r.revision, Time: moment}, r.history, dir)
 	if err != nil {
 		return err
 	}
@@ -54,17 +44,6 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 		c = packed.contents(cmd.Context())
 	}
 	return r.fill(cmd, place.String(), state.Revision, newest, ended, c)
-}
-
-// fetch copies the needed files of a backup to an empty folder.
-func fetch(ctx context.Context, place logbackup.Place, revision int64, moment time.Time, before time.Duration, dir string) (backup *logbackup.Backup, state *logbackup.State, err error) {
-	err = logbackup.Retry(func(try int) (err error) {
-		if backup, err = logbackup.Open(ctx, place); err == nil {
-			state, err = backup.Fetch(ctx, revision, moment, before, fmt.Sprintf("%s/%d", dir, try))
-		}
-		return err
-	})
-	return backup, state, err
 }
 
 // printSpans prints the times that a backup covers. It returns an error about what lacks in between.

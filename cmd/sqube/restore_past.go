@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
+	"github.com/sqube/sqube/sqlstore/logbackup"
 )
 
 // packedState packs the versions that a backup of sqube backup --follow has. It puts them into a database of its own, batch by batch, as the

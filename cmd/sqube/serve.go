@@ -18,13 +18,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
-	"github.com/sqube/sqube/cmd/sqube/internal/logbackup"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/logbackup"
 )
 
 type serveOptions struct {
@@ -33,6 +33,7 @@ type serveOptions struct {
 	datastore datastore.Datastore
 	envtest   bool // the flag --envtest
 	store     sqlstore.Options
+	copied    copied
 	archiveTo string                 // the flag --archive
 	cacheSize resource.QuantityValue // the flag --cache-size
 	history   historyOptions
@@ -111,6 +112,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	addDatastoreFlag(state, &o.database)
 	state.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 	o.addSimulatedNodesFlag(state)
+	o.copied.addFlags(state, o.server)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
 	state.Var(&o.cacheSize, "cache-size", "Memory for objects that are read without the database, such as 128Mi; 0 for none. The most recently read collections are kept. If one does not fit, everything but its objects' values is kept, and as many compressed values as fit.")
@@ -131,7 +133,7 @@ func (o *serveOptions) complete() error {
 	var err error
 	o.datastore, err = datastore.Parse(o.database, o.server.DataDir)
 	o.selectControlPlane()
-	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.completeControlPlane(), o.completeSimulatedNodes()}
+	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes()}
 	require := func(ok bool, format string, value any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, value))
@@ -199,6 +201,9 @@ func (o *serveOptions) openStore(ctx context.Context, options sqlstore.Options) 
 	if err != nil {
 		return nil, err
 	}
+	if err := o.copied.fill(ctx, opened, o.server); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
 	options.HistoryBytes = o.history.limit(o.datastore, o.server.InMemory)
 	engine := dialect.Engine(opened)
 	if o.archivePlace != nil {
@@ -228,6 +233,7 @@ func (o *serveOptions) announce(ctx context.Context, s *server.Server) bool {
 		kubeconfig = s.AdminKubeconfig()
 	}
 	fmt.Printf("sqube serves %s from %s\n  export KUBECONFIG=%s\n  kubectl get namespaces\n", o.server.URL(), o.datastore, kubeconfig)
+	o.copied.describe(o.server)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
@@ -37,7 +38,14 @@ func (o *serveOptions) simulateNodes(ctx context.Context, s *server.Server) erro
 		return err
 	}
 	_, err = simnodes.Join(ctx, config, simnodes.Options{
-		Count:  o.simulatedNodes,
+		Count: o.simulatedNodes,
+		Listen: func(network, address string) (net.Listener, error) {
+			listener, err := net.Listen(network, address)
+			if err == nil {
+				o.server.Allow(listener.Addr().String())
+			}
+			return listener, err
+		},
 		Failed: func(err error) { slog.Warn("simulating a node fails", "error", err) },
 	})
 	return err

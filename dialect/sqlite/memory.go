@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
+	"path/filepath"
 	"sync/atomic"
 )
 
@@ -25,6 +27,17 @@ func openMemory(ctx context.Context, name string) (*Engine, error) {
 		return nil, fmt.Errorf("opening an in-memory database: %w", err)
 	}
 	return e, nil
+}
+
+// CopyMemory writes a snapshot of an in-memory database to the file at path, which must be empty.
+func (e *Engine) CopyMemory(ctx context.Context, path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	to := url.URL{Scheme: "file", Path: path, RawQuery: "vfs=unix"} // otherwise it would be in memory, too
+	_, err = e.writer.ExecContext(ctx, "VACUUM INTO ?", to.String())
+	return err
 }
 
 func (e *Engine) openMemory(ctx context.Context, name string) (err error) {

@@ -55,6 +55,8 @@ type Config struct {
 	Installed chan struct{}
 	// Dial connects to other servers.
 	Dial *transport.DialHolder
+	// Refusal is the answer to requests for other servers, which are then left out of discovery; "" if requests are passed on.
+	Refusal string
 	// Tracing records requests to other servers. Optional.
 	Tracing trace.TracerProvider
 	// InMemory is that of pki.Options.

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
@@ -23,6 +25,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
 	"k8s.io/streaming/pkg/httpstream"
@@ -38,7 +41,7 @@ type proxies struct {
 	discovery   apiserver.DiscoveryAggregationController
 	openAPI     *openapiv3.AggregationController
 
-	byTarget sync.Map // of *proxy, by schema.GroupVersion
+	byTarget sync.Map // of *proxy or refusal, by schema.GroupVersion
 
 	need   sync.Once
 	needed chan struct{} // closed at the first APIService that names a Service
@@ -51,6 +54,10 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 		return nil
 	}
 	p.need.Do(func() { close(p.needed) })
+	if p.config.Refusal != "" {
+		p.byTarget.Store(helper.APIServiceNameToGroupVersion(s.Name), refusal(p.config.Refusal))
+		return nil
+	}
 	certificate, key := p.certificate.CurrentCertKeyContent()
 	made := newProxy(s, p.config, certificate, key)
 	_, known := p.byTarget.Swap(helper.APIServiceNameToGroupVersion(s.Name), made)
@@ -65,10 +72,17 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 
 // RemoveAPIService removes an APIService.
 func (p *proxies) RemoveAPIService(name string) {
-	if _, known := p.byTarget.LoadAndDelete(helper.APIServiceNameToGroupVersion(name)); known {
+	if _, known := p.byTarget.LoadAndDelete(helper.APIServiceNameToGroupVersion(name)); known && p.config.Refusal == "" {
 		p.discovery.RemoveAPIService(name)
 		p.openAPI.RemoveAPIService(name)
 	}
+}
+
+// refusal answers requests that are not passed on. It is their message.
+type refusal string
+
+func (m refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(string(m)), scheme.Codecs, schema.GroupVersion{}, w, r)
 }
 
 // Handler serves the list of groups, proxies requests for the groups of other servers, and calls local for all other requests.
@@ -86,7 +100,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 				return
 			}
 			if remote, found := a.proxies.byTarget.Load(target); ok && found {
-				watchtask.Whole(remote.(*proxy)).ServeHTTP(w, r)
+				watchtask.Whole(remote.(http.Handler)).ServeHTTP(w, r)
 				return
 			}
 			local.ServeHTTP(w, r)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -71,6 +72,9 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 	}
 	creator := kubernetesservice.New(config, client, informer) // of the Service alone
 	config.EndpointReconciler = endpointReconciler(client, c.Endpoint)
+	if c.InMemory {
+		config.EndpointReconciler = withPorts{config.EndpointReconciler}
+	}
 	controller := kubernetesservice.New(config, client, informer)
 	synced := informer.Informer().HasSyncedChecker()
 	return &hook{
@@ -107,6 +111,14 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 			controller.Stop()
 		}),
 	}, nil
+}
+
+// withPorts also corrects the ports of endpoints: those of a copied cluster are not this server's.
+type withPorts struct{ reconcilers.EndpointReconciler }
+
+// ReconcileEndpoints implements reconcilers.EndpointReconciler.
+func (r withPorts) ReconcileEndpoints(service string, address net.IP, ports []corev1.EndpointPort, _ bool) error {
+	return r.EndpointReconciler.ReconcileEndpoints(service, address, ports, true)
 }
 
 func endpointReconciler(client kubernetes.Interface, endpoint Endpoint) reconcilers.EndpointReconciler {

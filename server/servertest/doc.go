@@ -7,6 +7,10 @@
 //		…
 //	}
 //
+// A server can start on a copy of a real cluster, from a backup, to try an upgrade on it:
+//
+//	s := servertest.Run(t, servertest.Options{From: "testdata/backup.db", CRDs: []string{"config/crd"}})
+//
 // Many servers may run in one process at once, each with its own objects, users and options. Some state is global
 // in Kubernetes' libraries and shared by the process:
 //

@@ -11,11 +11,13 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/retry"
 )
 
 // readManifests reads the objects in files, and in the files of folders whose names end in .yaml, .yml or .json.
@@ -70,34 +72,64 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// install creates the objects in the options' files, and returns when custom resources are served.
-func (s *Server) install(ctx context.Context, o Options) error {
-	definitions, err := definitions(o.CRDs)
-	if err != nil {
-		return err
+// manifests are the objects in the options' files.
+type manifests struct {
+	definitions []*apiextensionsv1.CustomResourceDefinition
+	webhooks    []*unstructured.Unstructured
+}
+
+// read reads the options' files, and chooses the address of webhooks, if there are any.
+func (s *Server) read(o Options) (m manifests, err error) {
+	if m.definitions, err = definitions(o.CRDs); err != nil {
+		return m, err
 	}
-	configurations, err := readManifests(o.Webhooks)
-	if err != nil {
-		return err
+	if m.webhooks, err = readManifests(o.Webhooks); err != nil {
+		return m, err
 	}
-	if err := s.prepareWebhooks(len(o.Webhooks) > 0, definitions); err != nil {
-		return err
-	}
+	return m, s.prepareWebhooks(len(o.Webhooks) > 0, m.definitions)
+}
+
+// install creates the objects, or updates those that a copy has, and returns when custom resources are served.
+func (s *Server) install(ctx context.Context, m manifests) error {
 	client, err := clientset.NewForConfig(s.Config)
 	if err != nil {
 		return err
 	}
-	for _, definition := range definitions {
-		if _, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
+	for _, definition := range m.definitions {
+		if err := apply(ctx, client.ApiextensionsV1().CustomResourceDefinitions(), definition); err != nil {
 			return fmt.Errorf("install the CustomResourceDefinition %s: %w", definition.Name, err)
 		}
 	}
-	for _, definition := range definitions {
+	for _, definition := range m.definitions {
 		if err := served(ctx, client, definition); err != nil {
 			return err
 		}
 	}
-	return s.installWebhooks(ctx, configurations)
+	return s.installWebhooks(ctx, m.webhooks)
+}
+
+// objects are a client's objects of a kind.
+type objects[T metav1.Object] interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+	Get(context.Context, string, metav1.GetOptions) (T, error)
+	Update(context.Context, T, metav1.UpdateOptions) (T, error)
+}
+
+// apply creates an object, or updates it.
+func apply[T metav1.Object](ctx context.Context, client objects[T], object T) error {
+	_, err := client.Create(ctx, object, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		former, err := client.Get(ctx, object.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		object.SetResourceVersion(former.GetResourceVersion())
+		_, err = client.Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // definitions reads CustomResourceDefinitions.

@@ -157,13 +157,23 @@ func TestWrongOptions(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("kind: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	dump := filepath.Join(t.TempDir(), "cluster.dump")
+	if err := os.WriteFile(dump, []byte("PGDMP..."), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	for want, o := range map[string]servertest.Options{
-		"nowhere":       {CRDs: []string{"testdata/nowhere"}},
-		broken:          {Webhooks: []string{broken}},
-		"Nonsense":      {FeatureGates: map[string]bool{"Nonsense": true}},
-		"--controllers": {Configure: func(o *server.Options) { o.Controllers = []string{"nonsense"} }},
+		"nowhere":                  {CRDs: []string{"testdata/nowhere"}},
+		broken:                     {Webhooks: []string{broken}},
+		"Nonsense":                 {FeatureGates: map[string]bool{"Nonsense": true}},
+		"--controllers":            {Configure: func(o *server.Options) { o.Controllers = []string{"nonsense"} }},
+		"nothing.db: no such file": {From: "testdata/nothing.db"},
+		"not an SQLite database":   {From: broken},
+		"archive of pg_dump":       {From: dump},
+		"holds no backup":          {From: t.TempDir()},
+		"need Options.From":        {At: time.Now()},
+		"give one of":              {From: broken, At: time.Now(), AtRevision: 5},
 	} {
 		if _, err := servertest.Start(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)

@@ -28,6 +28,17 @@ const startTimeout = time.Minute
 
 // Options configure a server. The zero value is the default of sqube serve.
 type Options struct {
+	// From is what the server starts on a copy of: a file of sqube backup or Server.Save, the database file of a server, even a running one,
+	// or a folder or s3://BUCKET/PREFIX that sqube backup --follow or serve --archive writes. Optional.
+	//
+	// The copy has keys of its own: tokens and certificates of the former cluster are invalid. It connects to no node, pod, webhook or
+	// aggregated API that its objects name, and leaves their webhooks of admission out, except at addresses of Server.Webhook,
+	// Server.Listen and server.Options.Outbound. To read what is encrypted, Configure must set server.Options.Encryption.
+	From string
+	// At and AtRevision select the state of From at a time or a resourceVersion. Without both, it is the newest. With Virtual, time begins
+	// there.
+	At         time.Time
+	AtRevision int64
 	// CRDs are files, and folders of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start
 	// returns. Other objects in the files are ignored.
 	CRDs []string
@@ -64,6 +75,9 @@ type Server struct {
 	server  *server.Server
 	folder  string
 	network *pipenet.Network // nil in real time
+	engine  *sqlite.Engine   // of the database
+	moment  time.Time        // whose state is copied; zero without Options.From
+	allow   func(address string)
 	// watchesNodes is whether a controller sees to it that nodes renew their Leases.
 	watchesNodes bool
 	gates        func() // restores the feature gates
@@ -107,7 +121,7 @@ func Start(o Options) (_ *Server, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	built := make(chan *server.Server, 1)
-	listener, options, err := s.options(o)
+	files, listener, options, err := s.begin(ctx, o)
 	if err != nil {
 		close(s.ended)
 		return nil, errors.Join(err, s.Stop())
@@ -118,10 +132,27 @@ func Start(o Options) (_ *Server, err error) {
 		defer listener.Close()
 		s.err = process.Run(ctx, listener)
 	}()
-	if err := s.prepare(o, built); err != nil {
+	if err := s.prepare(files, built); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+// begin does what comes before the server.
+func (s *Server) begin(ctx context.Context, o Options) (files manifests, listener net.Listener, options *server.Options, err error) {
+	if err = s.openDatabase(ctx, o); err != nil {
+		return files, nil, nil, err
+	}
+	if o.Virtual {
+		s.forward()
+	}
+	if files, err = s.read(o); err == nil {
+		listener, options, err = s.options(o)
+	}
+	if err != nil {
+		err = errors.Join(err, s.engine.Close())
+	}
+	return files, listener, options, err
 }
 
 // quiet discards what Kubernetes' libraries log with klog: a server writes hundreds of lines, in which a failing assertion drowns.
@@ -132,6 +163,11 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	options := server.NewOptions()
 	options.DataDir, options.InMemory = s.folder, true
 	options.DropConnections = true
+	s.allow = options.Allow
+	if options.CopyOf = o.From; o.From != "" {
+		options.KeysVary = true
+		s.allow(s.Webhook.address())
+	}
 	options.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	if o.NoControllers {
 		options.Controllers = []string{"-" + controllers.All}
@@ -162,15 +198,11 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 
 // openStore opens the database, which does not need to survive the process.
 func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
-	engine, err := sqlite.OpenMemory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return sqlstore.Open(ctx, engine, o)
+	return sqlstore.Open(ctx, s.engine, o)
 }
 
 // prepare waits until the server is ready and installs the objects in the options' files.
-func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
+func (s *Server) prepare(files manifests, built <-chan *server.Server) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -195,7 +227,7 @@ func (s *Server) prepare(o Options, built <-chan *server.Server) (err error) {
 		return err
 	}
 	s.connect(s.Config)
-	return s.install(ctx, o)
+	return s.install(ctx, files)
 }
 
 // User returns a configuration for clients of a user in groups. RBAC determines the user's permissions.

@@ -52,9 +52,15 @@ func checkTime(o Options) error {
 	return nil
 }
 
-// virtual makes the server one of a bubble: its connections are in memory, and its clock starts at a time that a store accepts.
+// forward sets the clock of a bubble to a time that a store accepts, and not before that of a copy.
+func (s *Server) forward() {
+	for _, begin := range []time.Time{sqlstore.FirstTime, s.moment} {
+		time.Sleep(time.Until(begin)) // at once: nothing else happens
+	}
+}
+
+// virtual makes the server one of a bubble, whose connections are in memory.
 func (s *Server) virtual(options *server.Options) {
-	time.Sleep(time.Until(sqlstore.FirstTime)) // at once: nothing else happens
 	s.network = &pipenet.Network{}
 	options.Virtual, options.Dial = true, s.network.Dial
 	// Requests share the seats of priority and fairness by the time that they take, and here they take none.
@@ -72,8 +78,13 @@ func (o *Options) storeOptions() sqlstore.Options {
 // Listen listens like net.Listen, where the server connects to: for webhooks, aggregated API servers and kubelets of the test. With
 // Options.Virtual, only this process's clients can connect.
 func (s *Server) Listen(network, address string) (net.Listener, error) {
-	if s.network == nil {
-		return net.Listen(network, address)
+	listen := net.Listen
+	if s.network != nil {
+		listen = s.network.Listen
 	}
-	return s.network.Listen(network, address)
+	listener, err := listen(network, address)
+	if err == nil {
+		s.allow(listener.Addr().String())
+	}
+	return listener, err
 }

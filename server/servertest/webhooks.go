@@ -18,7 +18,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -34,9 +33,12 @@ type WebhookServer struct {
 	trust []byte // the certificate in PEM
 }
 
+// address returns host:port.
+func (w *WebhookServer) address() string { return net.JoinHostPort(w.Host, strconv.Itoa(w.Port)) }
+
 // url returns the URL of a webhook with the path of a Service reference.
 func (w *WebhookServer) url(path *string) *string {
-	text := "https://" + net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
+	text := "https://" + w.address()
 	if path != nil {
 		text += *path
 	}
@@ -90,7 +92,7 @@ func newWebhookServer(folder string) (*WebhookServer, error) {
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "webhooks"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -124,7 +126,7 @@ func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Un
 				for i := range configuration.Webhooks {
 					s.redirect(&configuration.Webhooks[i].ClientConfig)
 				}
-				_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+				err = apply(ctx, client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), configuration)
 			}
 		case admissionv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"):
 			configuration := &admissionv1.MutatingWebhookConfiguration{}
@@ -132,7 +134,7 @@ func (s *Server) installWebhooks(ctx context.Context, objects []*unstructured.Un
 				for i := range configuration.Webhooks {
 					s.redirect(&configuration.Webhooks[i].ClientConfig)
 				}
-				_, err = client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+				err = apply(ctx, client.AdmissionregistrationV1().MutatingWebhookConfigurations(), configuration)
 			}
 		}
 		if err != nil {

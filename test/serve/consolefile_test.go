@@ -98,7 +98,7 @@ func (c *shownConsole) ends() {
 	}
 }
 
-// TestConsoleOfAFile shows a backup and an archive, without a server.
+// TestConsoleOfAFile shows a backup and an archive, without a server, and serves copies of them.
 func TestConsoleOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -142,6 +142,8 @@ func TestConsoleOfAFile(t *testing.T) {
 	archived.showsThePast(early)
 	archived.ends()
 
+	servesCopies(t, backup, archive, encrypted, calls)
+
 	refuses(t, "--encryption-provider-config", []string{"console", backup})
 	text := filepath.Join(dir, "text")
 	must(t, os.WriteFile(text, []byte("no backup"), 0o600))
@@ -158,6 +160,7 @@ func TestConsoleOfAFile(t *testing.T) {
 	must(t, err)
 	must(t, db.Close())
 	refuses(t, "it has schema 1000, ", []string{"console", newer})
+	refusesCopies(t, backup, newer, text)
 }
 
 // refusesWrites tries to write, and finds nothing written afterwards, not by the server itself either.

@@ -33,6 +33,7 @@ var rules = []rule{
 	{
 		folder: "./sqlstore",
 		never:  []string{"./server", "./dialect/sqlite", "./dialect/postgres", "modernc.org/sqlite", "github.com/jackc/pgx"},
+		unless: []string{"./server/wholefile"}, // which knows files only
 		reason: "the log is the same on every engine, and independent of HTTP",
 	},
 	{

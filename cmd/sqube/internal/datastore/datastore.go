@@ -163,6 +163,15 @@ func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err e
 	return before, terminal.OneLine(err)
 }
 
+// Current returns the database, or if it is a file with an older schema, an upgraded copy, which remove removes. The database is not changed.
+func (d Datastore) Current(ctx context.Context) (current Datastore, remove func() error, err error) {
+	if d.DSN != "" {
+		return d, func() error { return nil }, nil
+	}
+	path, remove, err := sqlite.Current(ctx, d.Path)
+	return Datastore{Path: path}, remove, terminal.OneLine(err)
+}
+
 // OpenReader opens the database for reading, even while it is served.
 func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err error) {
 	if d.DSN != "" {
