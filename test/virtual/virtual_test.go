@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 )
 
@@ -40,4 +41,23 @@ func template(labels map[string]string, policy corev1.RestartPolicy) corev1.PodT
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec:       corev1.PodSpec{RestartPolicy: policy, Containers: []corev1.Container{{Name: "main", Image: "example"}}},
 	}
+}
+
+// TestIdleDay has a control plane in which nobody does anything for a day. It writes nothing.
+func TestIdleDay(t *testing.T) {
+	inBubble(t, servertest.Options{ControlPlane: controlplane.All}, func(t *testing.T, _ *servertest.Server, c kubernetes.Interface) {
+		version := func() string {
+			list, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list.ResourceVersion
+		}
+		time.Sleep(time.Minute) // to start
+		before := version()
+		time.Sleep(24 * time.Hour)
+		if now := version(); now != before {
+			t.Errorf("the resourceVersion has gone from %s to %s", before, now)
+		}
+	})
 }
