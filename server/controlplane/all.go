@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
 	"github.com/sqube/sqube/server"
@@ -56,9 +58,12 @@ func virtual(others []controllers.Controller) []controllers.Controller {
 	others = slices.DeleteFunc(others, func(c controllers.Controller) bool {
 		return c.Name == names.CertificateSigningRequestSigningController // watches the files of its authority
 	})
-	for i := range others {
-		if others[i].Name == names.PersistentVolumeAttachDetachController {
+	for i, other := range others {
+		switch other.Name {
+		case names.PersistentVolumeAttachDetachController: // looks every second
 			others[i].Awaits = volumesAndClaims
+		case names.NodeLifecycleController: // looks ten times a second
+			others[i].Awaits = []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("nodes")}
 		}
 	}
 	return others

@@ -52,8 +52,8 @@ func TestScaleDown(t *testing.T) {
 			for _, pod := range pods.Items {
 				object := &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
-					"metadata":   map[string]any{"name": pod.Name, "labels": map[string]any{"app": "web"}},
-					"timestamp":  time.Now().UTC().Format(time.RFC3339), "window": "30s",
+					"metadata":  map[string]any{"name": pod.Name, "labels": map[string]any{"app": "web"}},
+					"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "30s",
 					"containers": []any{map[string]any{"name": "main", "usage": map[string]any{"cpu": usage}}},
 				}}
 				if _, err := samples.Apply(t.Context(), pod.Name, object, metav1.ApplyOptions{FieldManager: "sampler", Force: true}); err != nil {
