@@ -11,6 +11,42 @@
 //
 //	s := servertest.Run(t, servertest.Options{From: "testdata/backup.db", CRDs: []string{"config/crd"}})
 //
+// # Virtual time
+//
+// With Options.Virtual, a server runs in a bubble of testing/synctest. The bubble's time is the server's: that of creation timestamps, Leases,
+// tokens, certificates, back-offs, watches and controllers. When nobody has anything left to do, it jumps.
+//
+//	func TestNight(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			s := servertest.Run(t, servertest.Options{Virtual: true, ControlPlane: controlplane.All})
+//			s.Nodes(t, simnodes.Options{Count: 3})
+//			…
+//			time.Sleep(12 * time.Hour)
+//		})
+//	}
+//
+// Time begins in 2026, or with Options.From where the copy ends. Connections are in memory: clients of Server.Config and Server.User reach the
+// server, and the server reaches what listens with Server.Listen, such as webhooks and aggregated API servers. Several bubbles may run at once.
+// package test/virtual has examples.
+//
+// What happens often holds up the clock: each wake-up of a goroutine takes about a microsecond, and a request a fraction of a
+// millisecond or more. An idle server takes about 0.2 s for a day and the control plane 0.5 s, mostly for client-go's queues, which wake up every ten
+// seconds. A first node adds 1 s, since upstream's controller of nodes looks ten times a second, and each node some seconds for the 2,160
+// renewals of its Lease. So:
+//
+//   - what a real server repeats in case something has changed outside happens once in 30 days;
+//   - the server's own watches last, without bookmarks; informers of the test watch again every five to ten minutes, as always;
+//   - nodes renew their Leases every 40 s if a controller looks at that, which it does every 20 s, otherwise daily. It can have more patience:
+//     controlplane.With("--node-monitor-grace-period=12h");
+//   - controllers can be selected: controlplane.With("--controllers=serviceaccount-controller,cronjob-controller,job-controller").
+//
+// Not in a bubble: Postgres; files that are followed, such as those of audit policies and certificates; other processes, so also Server.Kubeconfig;
+// the controller that signs CertificateSigningRequests, which follows files; priority and fairness, and the limits of requests in flight, unless
+// Options.Configure sets them; the metrics of the scheduler and of object counts. A goroutine of the test that waits for a socket, a file or another process
+// stops the clock, as everywhere in a bubble.
+//
+// # Many servers
+//
 // Many servers may run in one process at once, each with its own objects, users and options. Some state is global
 // in Kubernetes' libraries and shared by the process:
 //

@@ -19,12 +19,8 @@ import (
 	"github.com/sqube/sqube/server/simnodes"
 )
 
-// virtualLease is how often nodes in a bubble renew their Leases if a controller wants to see that every 50 s: as rarely as it allows. There
-// is no machine that may be busy. Without it they do so every unwatchedLease, which holds up the clock less.
-const (
-	virtualLease   = 40 * time.Second
-	unwatchedLease = 24 * time.Hour
-)
+// unwatchedLease is how often nodes in a bubble renew their Leases if no controller looks at that.
+const unwatchedLease = 24 * time.Hour
 
 // Nodes adds simulated nodes, which run Pods as the options' scripts say, until the test ends. Without Options.ControlPlane, only Pods with
 // a spec.nodeName run.
@@ -42,8 +38,8 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 			return loopback.LongWatches(transport, unwatchedLease)
 		})
 		lease := unwatchedLease
-		if s.watchesNodes {
-			lease = virtualLease
+		if s.nodeGrace > 0 {
+			lease = s.nodeGrace * 4 / 5 // there is no machine that may be busy
 		}
 		o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, lease), cmp.Or(o.StatusInterval, unwatchedLease)
 	}
@@ -52,7 +48,7 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 		t.Fatalf("simulate nodes: %v", err)
 	}
 	t.Cleanup(nodes.Stop)
-	if !s.watchesNodes {
+	if s.nodeGrace == 0 {
 		if err := s.admitPods(t.Context()); err != nil {
 			t.Fatalf("let Pods be scheduled to the nodes: %v", err)
 		}

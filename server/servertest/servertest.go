@@ -48,8 +48,8 @@ type Options struct {
 	// NoControllers omits the controllers of sqube serve, like kube-apiserver: namespaces are not emptied, garbage is not
 	// collected, service accounts are not created. Pods then need no service account.
 	NoControllers bool
-	// ControlPlane adds the other controllers of Kubernetes and the scheduler. The only value is controlplane.All, of package
-	// server/controlplane: a test binary without it is smaller.
+	// ControlPlane adds the other controllers of Kubernetes and the scheduler: controlplane.All, or controlplane.With and flags, of package
+	// server/controlplane. A test binary that does not import it is smaller.
 	ControlPlane func(*server.Options) error
 	// FeatureGates are set for the process, and restored when the last server has stopped. A gate can't be changed while another server
 	// runs.
@@ -57,7 +57,8 @@ type Options struct {
 	// Logs lets Kubernetes' libraries write their log (klog) to standard error. The process's first server decides, since klog has one
 	// log for the process.
 	Logs bool
-	// Virtual runs the server in the bubble of testing/synctest in which it is started: the bubble's time is the server's.
+	// Virtual runs the server in the bubble of testing/synctest in which it is started: the bubble's time is the server's. See the
+	// package's documentation. Outside of a bubble it is an error, and so is a server without it inside of one.
 	Virtual bool
 	// Configure changes other options before the server starts. Optional.
 	Configure func(*server.Options)
@@ -78,12 +79,12 @@ type Server struct {
 	engine  *sqlite.Engine   // of the database
 	moment  time.Time        // whose state is copied; zero without Options.From
 	allow   func(address string)
-	// watchesNodes is whether a controller sees to it that nodes renew their Leases.
-	watchesNodes bool
-	gates        func() // restores the feature gates
-	stop         context.CancelFunc
-	ended        chan struct{} // closed when the server has stopped and err is set
-	err          error
+	// nodeGrace is how long a node may not renew its Lease until a controller takes it for dead; 0 without that controller.
+	nodeGrace time.Duration
+	gates     func() // restores the feature gates
+	stop      context.CancelFunc
+	ended     chan struct{} // closed when the server has stopped and err is set
+	err       error
 }
 
 // Run starts a server that stops at the end of the test. It fails the test if the server does not start.
@@ -192,7 +193,9 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	if err := options.Complete(); err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
-	s.watchesNodes = controllers.Runs(options.Controllers, options.OtherControllers, "node-lifecycle-controller")
+	if controllers.Runs(options.Controllers, options.OtherControllers, "node-lifecycle-controller") {
+		s.nodeGrace = options.ControllerSettings.NodeLifecycleController.NodeMonitorGracePeriod.Duration
+	}
 	return listener, options, nil
 }
 
