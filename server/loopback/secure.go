@@ -35,8 +35,15 @@ func (t *Transport) SecureConfig(certificate func() (*tls.Certificate, error), c
 	}
 	context.AfterFunc(t.base, func() { _, _ = listener.Close(), server.Close() }) // closing pipes gives no error
 	go func() { _ = server.ServeTLS(listener, "", "") }()                         // until then, so the error is always ErrServerClosed
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		connection, err := listener.Dial(ctx, network, address)
+		if err != nil && t.base.Err() != nil {
+			err = ErrShutdown
+		}
+		return connection, err
+	}
 	return &rest.Config{
-		Dial:            listener.Dial,
+		Dial:            dial,
 		QPS:             -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 	}
