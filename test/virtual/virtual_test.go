@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,4 +61,42 @@ func TestIdleDay(t *testing.T) {
 			t.Errorf("the resourceVersion has gone from %s to %s", before, now)
 		}
 	})
+}
+
+// TestBubbles starts servers inside and outside of bubbles, several at once.
+func TestBubbles(t *testing.T) {
+	if s, err := servertest.Start(servertest.Options{Virtual: true}); err == nil || !strings.Contains(err.Error(), "synctest.Test") {
+		t.Errorf("a virtual server outside of a bubble: %v, %v", s, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if s, err := servertest.Start(servertest.Options{}); err == nil || !strings.Contains(err.Error(), "Options.Virtual") {
+			t.Errorf("a real server in a bubble: %v, %v", s, err)
+		}
+	})
+	outside := servertest.Run(t, servertest.Options{NoControllers: true})
+	t.Run("at once", func(t *testing.T) {
+		for range 3 {
+			t.Run("", func(t *testing.T) {
+				inBubble(t, servertest.Options{}, func(t *testing.T, s *servertest.Server, c kubernetes.Interface) {
+					time.Sleep(time.Hour)
+					made, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if age := time.Since(made.CreationTimestamp.Time); age < 0 || age > time.Minute {
+						t.Errorf("a new Namespace is %s old", age)
+					}
+				})
+			})
+		}
+	})
+	namespaces, err := kubernetes.NewForConfigOrDie(outside.Config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range namespaces.Items {
+		if namespace.Name == "made" || time.Since(namespace.CreationTimestamp.Time).Abs() > time.Hour {
+			t.Errorf("the server outside has %s, of %s", namespace.Name, namespace.CreationTimestamp)
+		}
+	}
 }
