@@ -61,7 +61,7 @@ func protects(t *testing.T, s *servertest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(100 * time.Millisecond)
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		c, err := configMaps.Get(t.Context(), "a", metav1.GetOptions{})
 		if err == nil {

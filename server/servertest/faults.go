@@ -43,7 +43,7 @@ const (
 	// shortest is the range of the delays that everything has, so that no two things happen at the same time.
 	shortest = time.Millisecond
 	// longest is the longest delay of a request or an event.
-	longest = 5 * time.Second
+	longest = 10 * time.Second
 	// logged is the shortest delay in the report.
 	logged = 10 * time.Millisecond
 )
@@ -78,7 +78,7 @@ func newFaults(seed uint64, without []Fault) *faults {
 	f := &faults{seed: seed, start: time.Now(), chance: map[Fault]float64{}, delay: map[Fault]time.Duration{}, asked: map[string]int{}}
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, fault := range allFaults {
-		happens, chance, delay := r.IntN(2) == 0, between(r, 0.02, 0.5), time.Duration(between(r, float64(shortest), float64(longest)))
+		happens, chance, delay := r.IntN(2) == 0, between(r, 0.05, 0.8), time.Duration(between(r, float64(logged), float64(longest)))
 		if happens && !slices.Contains(without, fault) {
 			f.chance[fault], f.delay[fault] = chance, delay
 		}
