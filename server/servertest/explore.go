@@ -2,6 +2,8 @@ package servertest
 
 import (
 	"fmt"
+	"math/rand"
+	"os"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -31,8 +33,8 @@ type Exploration struct {
 // no time. What the test itself does through s.Config meets no faults.
 //
 // The same seed gives the n-th request of a client for a path the same delay and the same fault. Requests sent at different times therefore
-// arrive in the same order again. What Go decides for requests sent at the same time, such as the order of a map or which of two
-// goroutines runs first, and the jitter of client-go's backoff, remain random.
+// arrive in the same order again. The jitter of client-go's backoff and generated names are the seed's, too. What Go decides for requests
+// sent at the same time, such as the order of a map or which of two goroutines runs first, remains random.
 func Explore(t *testing.T, e Exploration, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	if e.Seeds == 0 {
@@ -57,11 +59,21 @@ func (e Exploration) run(t *testing.T, seed int, test func(t *testing.T, s *Serv
 	synctest.Test(t, func(t *testing.T) {
 		s := Run(t, e.Options)
 		synctest.Wait()
-		utilrand.Seed(int64(seed)) // for the names that generateName leads to
+		seedLibraries(int64(seed))
 		f = newFaults(uint64(seed), e.Without)
 		s.faults = f
 		test(t, s)
 	})
+}
+
+// seedLibraries makes what Kubernetes' libraries draw at random repeatable: the names that generateName leads to, and the jitter of backoffs.
+func seedLibraries(seed int64) {
+	utilrand.Seed(seed)
+	const variable = "GODEBUG"
+	before := os.Getenv(variable)
+	os.Setenv(variable, before+",randseednop=0") // without it, Seed does nothing
+	defer os.Setenv(variable, before)
+	rand.Seed(seed) //nolint:staticcheck // it is the only way into the source that client-go uses
 }
 
 // again returns the command that runs a test again.

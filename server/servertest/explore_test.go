@@ -18,12 +18,12 @@ import (
 // planted is set in the process whose controllers have a race.
 var planted = os.Getenv("PLANTED_RACE") != ""
 
-var steps = map[string]func(t *testing.T, s *servertest.Server){"finalizer": protects, "child": makesOneChild}
+var races = map[string]func(t *testing.T, s *servertest.Server){"finalizer": protects, "child": makesOneChild}
 
 // TestRaces checks that Explore finds the races in two controllers, that the seeds find them again, and that it finds nothing in the
 // corrected controllers.
 func TestRaces(t *testing.T) {
-	for name, test := range steps {
+	for name, test := range races {
 		t.Run(name, func(t *testing.T) {
 			if planted {
 				servertest.Explore(t, servertest.Exploration{Options: servertest.Options{NoControllers: true}}, test)
@@ -88,7 +88,7 @@ func makesOneChild(t *testing.T, s *servertest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(100 * time.Millisecond)
 	c.Data = map[string]string{"changed": "1"}
 	if _, err = core.ConfigMaps("default").Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
