@@ -126,9 +126,12 @@ func (f *faults) happens(r *rand.Rand, fault Fault) bool {
 	return r.Float64() < f.chance[fault] && time.Since(f.start) < unsteadyTime
 }
 
+// moment draws a short delay.
+func moment(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(shortest))) }
+
 // wait draws a delay.
 func (f *faults) wait(r *rand.Rand, fault Fault) time.Duration {
-	short, long := time.Duration(r.Int64N(int64(shortest))), time.Duration(r.Float64()*float64(f.delay[fault]))
+	short, long := moment(r), time.Duration(r.Float64()*float64(f.delay[fault]))
 	if f.happens(r, fault) {
 		return short + long
 	}

@@ -107,7 +107,7 @@ func (a *attempt) send(request *http.Request, delay time.Duration, fault Fault) 
 			restart = end
 		}
 	}
-	a.ctx, a.cancel = context.WithDeadline(request.Context(), restart)
+	a.ctx, a.cancel = context.WithDeadline(request.Context(), restart.Add(moment(a.draws)))
 	answer, err := a.next.RoundTrip(request.WithContext(a.ctx))
 	if err != nil {
 		defer a.cancel()
