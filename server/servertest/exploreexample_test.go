@@ -2,8 +2,10 @@ package servertest_test
 
 import (
 	"context"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -13,8 +15,68 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/sqube/sqube/server/servertest"
 )
+
+// planted is set in the process whose controllers have a race.
+var planted = os.Getenv("PLANTED_RACE") != ""
+
+func ExampleExplore() {
+	test := func(t *testing.T) { // TestProtector in your package
+		servertest.Explore(t, servertest.Exploration{Seeds: 100}, protects)
+	}
+	_ = test
+}
+
+// protects checks that a controller adds its finalizer to an object beside another one's.
+func protects(t *testing.T, s *servertest.Server) {
+	start(t, s.Unsteady(s.Config), protector)
+	time.Sleep(time.Second)
+	configMaps := kubernetes.NewForConfigOrDie(s.Config).CoreV1().ConfigMaps("default")
+	_, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: protected}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		c, err := configMaps.Get(t.Context(), "a", metav1.GetOptions{})
+		if err == nil {
+			c.Finalizers = append(c.Finalizers, "example.com/backup")
+			_, err = configMaps.Update(t.Context(), c, metav1.UpdateOptions{})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Minute)
+	if c, err := configMaps.Get(t.Context(), "a", metav1.GetOptions{}); err != nil || len(c.Finalizers) != 2 {
+		t.Errorf("the object has the finalizers %v: %v", c.Finalizers, err)
+	}
+}
+
+// makesOneChild checks that a controller makes one child of an object that changes meanwhile.
+func makesOneChild(t *testing.T, s *servertest.Server) {
+	start(t, s.Unsteady(s.Config), parent)
+	time.Sleep(time.Second)
+	core := kubernetes.NewForConfigOrDie(s.Config).CoreV1()
+	c, err := core.ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: protected}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	c.Data = map[string]string{"changed": "1"}
+	if _, err = core.ConfigMaps("default").Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Minute)
+	if children, err := core.Secrets("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(children.Items) != 1 {
+		t.Errorf("the object has %d children: %v", len(children.Items), err)
+	}
+}
 
 var protected = map[string]string{"protected": "true"}
 

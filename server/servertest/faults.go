@@ -33,9 +33,15 @@ const (
 	ExpiredWatches Fault = "expired watches"
 	// Restarts break all connections at once, and refuse requests for a while.
 	Restarts Fault = "restarts"
+	// SlowWebhooks are the test's webhooks, and what else uses Server.Listen, when they take up to seconds. It concerns every client.
+	SlowWebhooks Fault = "slow webhooks"
 )
 
-var allFaults = []Fault{SlowRequests, LateEvents, Conflicts, LostAnswers, TooManyRequests, BrokenWatches, ExpiredWatches, Restarts}
+// allFaults has further faults at its end, so that the seeds stay what they are.
+var allFaults = []Fault{SlowRequests, LateEvents, Conflicts, LostAnswers, TooManyRequests, BrokenWatches, ExpiredWatches, Restarts, SlowWebhooks}
+
+// requestFaults are those that concern one request.
+var requestFaults = []Fault{Conflicts, LostAnswers, TooManyRequests, BrokenWatches, ExpiredWatches}
 
 const (
 	// unsteadyTime is how long faults happen.
@@ -46,6 +52,8 @@ const (
 	longest = 10 * time.Second
 	// logged is the shortest delay in the report.
 	logged = 10 * time.Millisecond
+	// slowestWebhook is the longest wait for a webhook's next bytes: the API server gives up after 10 seconds.
+	slowestWebhook = 2 * time.Second
 )
 
 // faults decide what the clients of one seed meet. Decisions depend only on the seed and on what is asked, not on the order in which

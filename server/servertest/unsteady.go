@@ -65,7 +65,7 @@ func (a *attempt) fault(request *http.Request, watch bool) (happens Fault) {
 		ExpiredWatches:  watch && startsFromVersion(request),
 		BrokenWatches:   watch,
 	}
-	for _, fault := range allFaults[2:7] {
+	for _, fault := range requestFaults {
 		if a.faults.happens(a.draws, fault) && possible[fault] && happens == "" {
 			happens = fault
 		}
