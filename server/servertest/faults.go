@@ -163,7 +163,8 @@ func (f *faults) down() (down bool, next time.Time) {
 func (f *faults) note(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.happened = append(f.happened, entry{time.Since(f.start), fmt.Sprintf(format, args...)})
+	f.last = time.Since(f.start)
+	f.happened = append(f.happened, entry{f.last, fmt.Sprintf(format, args...)})
 }
 
 // seen remembers that a client did something.
