@@ -34,7 +34,8 @@ type Exploration struct {
 //
 // The same seed gives the n-th request of a client for a path the same delay and the same fault. Requests sent at different times therefore
 // arrive in the same order again. The jitter of client-go's backoff and generated names are the seed's, too. What Go decides for requests
-// sent at the same time, such as the order of a map or which of two goroutines runs first, remains random.
+// sent at the same time, such as the order of a map or which of two goroutines runs first, remains random. Tests must not run in parallel
+// with Explore: they would take its random numbers.
 func Explore(t *testing.T, e Exploration, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	if e.Seeds == 0 {
