@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
@@ -24,6 +25,9 @@ type Exploration struct {
 	// Without are faults that do not happen.
 	Without []Fault
 }
+
+// settleTime is how long a server's controllers have work after its start, such as the first ConfigMap in each namespace.
+const settleTime = 10 * time.Second
 
 // Explore runs a test once for each seed, in a subtest named after it, until one fails. Each has its own bubble of testing/synctest and its
 // own server. The clients of configurations from Server.Unsteady meet delays and faults that the seed determines, as they happen between a
@@ -59,6 +63,7 @@ func (e Exploration) run(t *testing.T, seed int, test func(t *testing.T, s *Serv
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		s := Run(t, e.Options)
+		time.Sleep(settleTime)
 		synctest.Wait()
 		seedLibraries(int64(seed))
 		f = newFaults(uint64(seed), e.Without)
