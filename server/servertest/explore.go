@@ -79,7 +79,8 @@ func seedLibraries(seed int64) {
 	before := os.Getenv(variable)
 	os.Setenv(variable, before+",randseednop=0") // without it, Seed does nothing
 	defer os.Setenv(variable, before)
-	rand.Seed(seed) //nolint:staticcheck // it is the only way into the source that client-go uses
+	//lint:ignore SA1019 client-go has no other source
+	rand.Seed(seed)
 }
 
 // again returns the command that runs a test again.

@@ -235,8 +235,7 @@ type events struct {
 	buffered *bufio.Reader
 	protobuf bool
 	event    []byte // what is left of the current one
-	n        int
-	slow     time.Duration
+	n        int    // its number
 }
 
 func newEvents(a *attempt, answer *http.Response) *events {
@@ -247,7 +246,7 @@ func newEvents(a *attempt, answer *http.Response) *events {
 // Read implements io.Reader.
 func (e *events) Read(p []byte) (int, error) {
 	if len(e.event) == 0 {
-		if err := e.receive(); err != nil {
+		if err := e.advance(); err != nil {
 			return 0, err
 		}
 	}
@@ -256,8 +255,8 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// receive receives the next event.
-func (e *events) receive() (err error) {
+// advance waits for the next event.
+func (e *events) advance() (err error) {
 	if e.event, err = e.frame(); err != nil {
 		return e.broken(err, io.ErrUnexpectedEOF)
 	}
