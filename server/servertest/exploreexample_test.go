@@ -40,7 +40,7 @@ func protects(t *testing.T, s *servertest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond)
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		c, err := configMaps.Get(t.Context(), "a", metav1.GetOptions{})
 		if err == nil {
@@ -67,7 +67,7 @@ func makesOneChild(t *testing.T, s *servertest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond)
 	c.Data = map[string]string{"changed": "1"}
 	if _, err = core.ConfigMaps("default").Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
