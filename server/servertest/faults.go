@@ -80,13 +80,13 @@ type entry struct {
 	what string
 }
 
-// newFaults draws a seed's faults: about half of the kinds happen, with different frequencies and delays, since one that happens often
+// newFaults draws a seed's faults: two thirds of the kinds happen, with different frequencies and delays, since one that happens often
 // hides what follows from another.
 func newFaults(seed uint64, without []Fault) *faults {
 	f := &faults{seed: seed, start: time.Now(), chance: map[Fault]float64{}, delay: map[Fault]time.Duration{}, asked: map[string]int{}}
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, fault := range allFaults {
-		happens, chance, delay := r.IntN(2) == 0, between(r, 0.05, 0.8), time.Duration(between(r, float64(logged), float64(longest)))
+		happens, chance, delay := r.IntN(3) > 0, between(r, 0.1, 0.8), time.Duration(between(r, float64(logged), float64(longest)))
 		if happens && !slices.Contains(without, fault) {
 			f.chance[fault], f.delay[fault] = chance, delay
 		}
