@@ -45,6 +45,18 @@
 // Options.Configure sets them; the metrics of the scheduler and of object counts. A goroutine of the test that waits for a socket, a file or another process
 // stops the clock, as everywhere in a bubble.
 //
+// # Races
+//
+// Explore runs a test under seeds that decide which delays and faults a controller meets, to find its races. Each seed has its own bubble:
+//
+//	servertest.Explore(t, servertest.Exploration{Seeds: 100}, func(t *testing.T, s *servertest.Server) {
+//		startController(t, s.Unsteady(s.Config))
+//		client := kubernetes.NewForConfigOrDie(s.Config) // meets no faults
+//		… // create and change objects
+//		time.Sleep(2 * time.Minute) // the faults are over
+//		… // check what the controller has made of them
+//	})
+//
 // # Many servers
 //
 // Many servers may run in one process at once, each with its own objects, users and options. Some state is global

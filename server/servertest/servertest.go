@@ -76,6 +76,7 @@ type Server struct {
 	server  *server.Server
 	folder  string
 	network *pipenet.Network // nil in real time
+	faults  *faults          // nil outside Explore
 	engine  *sqlite.Engine   // of the database
 	moment  time.Time        // whose state is copied; zero without Options.From
 	allow   func(address string)

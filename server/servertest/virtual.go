@@ -83,8 +83,12 @@ func (s *Server) Listen(network, address string) (net.Listener, error) {
 		listen = s.network.Listen
 	}
 	listener, err := listen(network, address)
-	if err == nil {
-		s.allow(listener.Addr().String())
+	if err != nil {
+		return nil, err
 	}
-	return listener, err
+	s.allow(listener.Addr().String())
+	if s.faults != nil {
+		listener = &slowListener{Listener: listener, faults: s.faults}
+	}
+	return listener, nil
 }

@@ -1,0 +1,44 @@
+package servertest_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+
+	"github.com/sqube/sqube/server/servertest"
+)
+
+var races = map[string]func(t *testing.T, s *servertest.Server){"finalizer": protects, "child": makesOneChild}
+
+// TestRaces checks that Explore finds the races in two controllers, that the seeds find them again, and that it finds nothing in the
+// corrected controllers.
+func TestRaces(t *testing.T) {
+	for name, test := range races {
+		t.Run(name, func(t *testing.T) {
+			if planted {
+				servertest.Explore(t, servertest.Exploration{}, test)
+				return
+			}
+			servertest.Explore(t, servertest.Exploration{Seeds: 3}, test)
+			found := plant(t, "^TestRaces$/^"+name+"$")
+			once := regexp.MustCompile(`once more: go test \S+/servertest -run '(\S+)'`).FindSubmatch(found)
+			if once == nil {
+				t.Fatalf("no seed to run again:\n%s", found)
+			}
+			plant(t, string(once[1]))
+		})
+	}
+}
+
+// plant runs tests in a process whose controllers have a race, and returns what it prints when it finds the race.
+func plant(t *testing.T, tests string) []byte {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), os.Args[0], "-test.run", tests)
+	program.Env = append(os.Environ(), "PLANTED_RACE=1")
+	output, err := program.CombinedOutput()
+	if err == nil {
+		t.Errorf("no race is found:\n%s", output)
+	}
+	return output
+}
