@@ -37,8 +37,9 @@ func TestAsDependency(t *testing.T) {
 	}
 	cache := strings.TrimSpace(string(run(t, ".", "go", "env", "GOMODCACHE")))
 	t.Cleanup(func() {
-		for _, pattern := range []string{this.String(), "cache/download/" + this.Path + "/@v/" + this.Version + ".*"} {
-			left, _ := filepath.Glob(filepath.Join(cache, pattern))
+		versions := filepath.Join(cache, "cache/download", this.Path, "@v")
+		for _, pattern := range []string{filepath.Join(cache, this.String()), filepath.Join(versions, this.Version+".*"), filepath.Join(versions, "list")} {
+			left, _ := filepath.Glob(pattern) // go writes the list anew with each version
 			for _, path := range left {
 				if err := os.RemoveAll(path); err != nil {
 					t.Error(err)
