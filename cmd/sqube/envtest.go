@@ -25,7 +25,8 @@ func envtestCommand() *cobra.Command {
 
 This writes programs named kube-apiserver, etcd and kubectl to DIR, for tests that
 run with KUBEBUILDER_ASSETS=DIR. kube-apiserver and etcd run this binary. Each test
-has its own cluster, without controllers, which ends with the test.`,
+has its own cluster, which ends with the test. It has controllers and nodes if the
+test asks for them with --control-plane and --simulated-nodes.`,
 		Args: oneArgument("a folder for the programs, such as sqube envtest bin/envtest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -199,6 +201,53 @@ func TestLikeKubeAPIServer(t *testing.T) {
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace); err != nil || namespace.Status.Phase != corev1.NamespaceTerminating {
 		t.Errorf("the namespace is %s: %v", namespace.Status.Phase, err)
 	}
+}
+
+// TestControlPlane asks for Kubernetes' controllers and a node through envtest's API. A Job completes, and its namespace goes away.
+func TestControlPlane(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, func(e *envtest.Environment) {
+		e.ControlPlane.GetAPIServer().Configure().Set("control-plane", "true").Set("simulated-nodes", "1")
+	})
+	admin := newClient(t, c)
+	namespace := createNamespace(t, admin)
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "import"}}
+	job.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	if err := admin.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Job completes", func() bool {
+		return admin.Get(t.Context(), client.ObjectKeyFromObject(job), job) == nil && job.Status.CompletionTime != nil
+	})
+	deleteNamespace(t, admin, namespace)
+}
+
+// TestAPIControllers asks for the controllers that the API itself needs, so that a namespace goes away.
+func TestAPIControllers(t *testing.T) {
+	t.Parallel()
+	_, c := start(t, func(e *envtest.Environment) { e.ControlPlane.GetAPIServer().Configure().Set("controllers", "api") })
+	admin := newClient(t, c)
+	deleteNamespace(t, admin, createNamespace(t, admin))
+}
+
+func createNamespace(t *testing.T, admin client.Client) *corev1.Namespace {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+	if err := admin.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	return namespace
+}
+
+// deleteNamespace deletes a namespace and waits until it is gone.
+func deleteNamespace(t *testing.T, admin client.Client, namespace *corev1.Namespace) {
+	t.Helper()
+	if err := admin.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace is gone", func() bool {
+		return apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace))
+	})
 }
 
 // TestNothingIsLeft looks for processes and files of a stopped environment.
