@@ -206,6 +206,9 @@ func (s *Store) commitGroup(group []*pending) {
 	endSpan(span, err)
 	s.failures.contact(began, err)
 	wake(s.attempted)
+	if err != nil {
+		wake(s.expiring) // it may have taken effect
+	}
 	switch {
 	case err == nil:
 		s.wrote.Store(&began)

@@ -23,7 +23,7 @@ import (
 // README says, without a replace directive. The release must hold all packages and embedded files, and the versions in
 // the README must be those of go.mod.
 func TestAsDependency(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
