@@ -1,8 +1,6 @@
 package controlplane
 
 import (
-	"slices"
-
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,7 +14,7 @@ import (
 func All(o *server.Options) error { return With()(o) }
 
 // With is All with flags of kube-controller-manager, such as --controllers and --node-monitor-grace-period=20s, and with
-// --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so more rarely: see virtual.
+// --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so more rarely.
 func With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
 		plane := &Options{virtual: o.Virtual}
@@ -29,7 +27,7 @@ func With(flags ...string) func(*server.Options) error {
 			return err
 		}
 		if o.Virtual {
-			o.OtherControllers = virtual(o.OtherControllers)
+			o.OtherControllers = plane.virtualControllers(o.OtherControllers)
 			for name, value := range virtualFlags {
 				if set.Changed(name) || !controllers.Runs(o.Controllers, o.OtherControllers, plane.users[name]...) {
 					continue
@@ -52,14 +50,13 @@ func With(flags ...string) func(*server.Options) error {
 // could be made.
 var virtualFlags = map[string]string{"node-monitor-period": "20s", "flex-volume-plugin-dir": "/proc/none"}
 
-// virtual adapts controllers to a bubble, whose clock stands still while one of them waits for a file to change, and is held up by one that
+// virtualControllers adapts controllers to a bubble, whose clock stands still while one of them waits for a file to change, and is held up by one that
 // looks for work every second.
-func virtual(others []controllers.Controller) []controllers.Controller {
-	others = slices.DeleteFunc(others, func(c controllers.Controller) bool {
-		return c.Name == names.CertificateSigningRequestSigningController // watches the files of its authority
-	})
+func (o *Options) virtualControllers(others []controllers.Controller) []controllers.Controller {
 	for i, other := range others {
 		switch other.Name {
+		case names.CertificateSigningRequestSigningController: // watches the files of its authority
+			others[i].Build, others[i].Awaits = o.buildVirtualSigner, awaited[names.CertificateSigningRequestCleanerController]
 		case names.PersistentVolumeAttachDetachController: // looks every second
 			others[i].Awaits = volumesAndClaims
 		case names.NodeLifecycleController: // looks ten times a second

@@ -8,5 +8,5 @@
 // They have no port, no client configuration and no leader election of their own. If the Lease is lost they stop, not the process.
 // Controllers act as their service accounts by default, as in a kubeadm cluster. Informers are not resynchronized every twelve hours or
 // more. Some controllers are built when there is the first object that they have something to do with. Volumes are attached within a
-// second, not within a tenth of one.
+// second, not within a tenth of one. In a bubble of testing/synctest, sqube's own controller signs certificates.
 package controlplane

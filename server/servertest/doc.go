@@ -40,10 +40,10 @@
 //     controlplane.With("--node-monitor-grace-period=12h");
 //   - controllers can be selected: controlplane.With("--controllers=serviceaccount-controller,cronjob-controller,job-controller").
 //
-// Not in a bubble: Postgres; files that are followed, such as those of audit policies and certificates; other processes, so also Server.Kubeconfig;
-// the controller that signs CertificateSigningRequests, which follows files; priority and fairness, and the limits of requests in flight, unless
-// Options.Configure sets them; the metrics of the scheduler and of object counts. A goroutine of the test that waits for a socket, a file or another process
-// stops the clock, as everywhere in a bubble.
+// Not in a bubble: Postgres; files that are followed, such as those of audit policies and certificates; other processes, so also
+// Server.Kubeconfig; priority and fairness, and the limits of requests in flight, unless Options.Configure sets them; the metrics of the
+// scheduler and of object counts. A goroutine of the test that waits for a socket, a file or another process stops the clock, as everywhere in a
+// bubble.
 //
 // # Races
 //

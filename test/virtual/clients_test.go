@@ -2,12 +2,17 @@ package virtual
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509/pkix"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +20,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 )
 
@@ -55,6 +63,71 @@ func TestTokens(t *testing.T) {
 			if err := review(); !apierrors.IsUnauthorized(err) {
 				t.Fatalf("a token that has expired: %v", err)
 			}
+		}
+	})
+}
+
+// TestCertificate has a user who requests a client certificate for a day. It is signed once it is approved, and works until then.
+func TestCertificate(t *testing.T) {
+	selected := controlplane.With("--controllers=certificatesigningrequest-signing-controller")
+	inBubble(t, servertest.Options{ControlPlane: selected}, func(t *testing.T, s *servertest.Server, c kubernetes.Interface) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, err := keyutil.MarshalPrivateKeyToPEM(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := cert.MakeCSR(key, &pkix.Name{CommonName: "jane"}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests := c.CertificatesV1().CertificateSigningRequests()
+		request, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: "jane"},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: text, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: ptr.To[int32](24 * 3600),
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Tested",
+		}}
+		if _, err := requests.UpdateApproval(t.Context(), request.Name, request, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		within(t, time.Minute, time.Second, "the certificate", func(ctx context.Context) (bool, error) {
+			request, err = requests.Get(ctx, request.Name, metav1.GetOptions{})
+			return err == nil && len(request.Status.Certificate) > 0, err
+		})
+		whoami := func() (string, error) {
+			config := rest.AnonymousClientConfig(s.Config) // a new connection
+			config.Dial, config.CertData, config.KeyData = s.Config.Dial, request.Status.Certificate, private
+			review, err := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews().Create(
+				t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+			if err != nil {
+				return "", err
+			}
+			return review.Status.UserInfo.Username, nil
+		}
+		issued, err := cert.ParseCertsPEM(request.Status.Certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(issued[0].NotAfter); left < 23*time.Hour || left > 24*time.Hour {
+			t.Errorf("the certificate is valid for %s", left)
+		}
+		time.Sleep(time.Until(issued[0].NotAfter) - time.Minute)
+		if name, err := whoami(); err != nil || name != "jane" {
+			t.Errorf("a minute before its end, the certificate is that of %q, %v", name, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if name, err := whoami(); !apierrors.IsUnauthorized(err) {
+			t.Errorf("a minute after its end, the certificate is that of %q, %v", name, err)
 		}
 	})
 }

@@ -1,0 +1,110 @@
+package controlplane
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate/csr"
+	capihelper "k8s.io/kubernetes/pkg/apis/certificates"
+	"k8s.io/kubernetes/pkg/controller/certificates"
+	"k8s.io/kubernetes/pkg/controller/certificates/authority"
+
+	"github.com/sqube/sqube/server/controllers"
+)
+
+const (
+	// signerAccount is the service account of upstream's controllers that sign.
+	signerAccount = "certificate-controller"
+	// backdate and shortest are upstream's: how long before now a certificate begins, and the shortest validity that can be requested.
+	backdate, shortest = 5 * time.Minute, 10 * time.Minute
+)
+
+// buildVirtualSigner builds what signs approved CertificateSigningRequests with the cluster's authority in a bubble. Upstream's controllers
+// follow the authority's files, which stops the bubble's clock.
+func (o *Options) buildVirtualSigner(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(shared.As(signerAccount)), signerAccount))
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(shared.Cluster.CACertFile, shared.Cluster.CAKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the authority that signs certificates: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("the key of the authority that signs certificates can't sign")
+	}
+	s := signer{client, &authority.CertificateAuthority{Certificate: pair.Leaf, PrivateKey: key}, o.manager.CSRSigningController.ClusterSigningDuration.Duration}
+	controller := certificates.NewCertificateController(ctx, "csrsigning", client, shared.Informers.Certificates().V1().CertificateSigningRequests(), s.handle)
+	return func(ctx context.Context) { controller.Run(ctx, 1) }, nil
+}
+
+type signer struct {
+	client kubernetes.Interface
+	ca     *authority.CertificateAuthority
+	ttl    time.Duration // at most
+}
+
+// signed are the signers for which the cluster's authority signs, and what they require.
+var signed = map[string]func(*x509.CertificateRequest, sets.String) error{
+	certificatesv1.KubeletServingSignerName:             capihelper.ValidateKubeletServingCSR,
+	certificatesv1.KubeAPIServerClientKubeletSignerName: capihelper.ValidateKubeletClientCSR,
+	certificatesv1.KubeAPIServerClientSignerName:        validateClient,
+}
+
+// validateClient checks a request for a certificate of any client.
+func validateClient(_ *x509.CertificateRequest, usages sets.String) error {
+	client := string(certificatesv1.UsageClientAuth)
+	others := usages.Difference(sets.NewString(client, string(certificatesv1.UsageDigitalSignature), string(certificatesv1.UsageKeyEncipherment)))
+	if !usages.Has(client) || len(others) > 0 {
+		return errors.New("a client certificate has the usage client auth, and may have digital signature and key encipherment")
+	}
+	return nil
+}
+
+// handle signs an approved request, or marks it as failed.
+func (s signer) handle(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
+	validate, ok := signed[request.Spec.SignerName]
+	if !ok || !certificates.IsCertificateRequestApproved(request) || certificates.HasTrueCondition(request, certificatesv1.CertificateFailed) {
+		return nil
+	}
+	parsed, err := capihelper.ParseCSR(request.Spec.Request)
+	if err != nil {
+		return certificates.IgnorableError("%s is not a certificate request: %v", request.Name, err)
+	}
+	usages := sets.NewString()
+	for _, usage := range request.Spec.Usages {
+		usages.Insert(string(usage))
+	}
+	if err := validate(parsed, usages); err != nil {
+		request.Status.Conditions = append(slices.Clip(request.Status.Conditions), certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: err.Error(), LastUpdateTime: metav1.Now(),
+		})
+	} else {
+		ttl := s.ttl
+		if seconds := request.Spec.ExpirationSeconds; seconds != nil {
+			ttl = min(s.ttl, max(shortest, csr.ExpirationSecondsToDuration(*seconds)))
+		}
+		policy := authority.PermissiveSigningPolicy{TTL: ttl, Usages: request.Spec.Usages, Backdate: backdate, Short: 8 * time.Hour}
+		der, err := s.ca.Sign(parsed.Raw, policy)
+		if err != nil {
+			return fmt.Errorf("sign %s: %w", request.Name, err)
+		}
+		request.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	_, err = s.client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, request, metav1.UpdateOptions{})
+	return err
+}
