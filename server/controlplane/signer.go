@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -58,27 +57,24 @@ type signer struct {
 	ttl    time.Duration // at most
 }
 
-// signed are the signers for which the cluster's authority signs, and what they require.
-var signed = map[string]func(*x509.CertificateRequest, sets.String) error{
-	certificatesv1.KubeletServingSignerName:             capihelper.ValidateKubeletServingCSR,
-	certificatesv1.KubeAPIServerClientKubeletSignerName: capihelper.ValidateKubeletClientCSR,
-	certificatesv1.KubeAPIServerClientSignerName:        validateClient,
-}
-
-// validateClient checks a request for a certificate of any client.
-func validateClient(_ *x509.CertificateRequest, usages sets.String) error {
-	client := string(certificatesv1.UsageClientAuth)
-	others := usages.Difference(sets.NewString(client, string(certificatesv1.UsageDigitalSignature), string(certificatesv1.UsageKeyEncipherment)))
-	if !usages.Has(client) || len(others) > 0 {
-		return errors.New("a client certificate has the usage client auth, and may have digital signature and key encipherment")
+// validateClient checks the usages of a client's certificate.
+func validateClient(usages []certificatesv1.KeyUsage) error {
+	for _, usage := range usages {
+		switch usage {
+		case certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment:
+		default:
+			return fmt.Errorf("a client certificate can't have the usage %s", usage)
+		}
+	}
+	if !slices.Contains(usages, certificatesv1.UsageClientAuth) {
+		return fmt.Errorf("a client certificate must have the usage %s", certificatesv1.UsageClientAuth)
 	}
 	return nil
 }
 
 // handle signs an approved request, or marks it as failed.
 func (s signer) handle(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
-	validate, ok := signed[request.Spec.SignerName]
-	if !ok || !certificates.IsCertificateRequestApproved(request) || certificates.HasTrueCondition(request, certificatesv1.CertificateFailed) {
+	if !certificates.IsCertificateRequestApproved(request) || certificates.HasTrueCondition(request, certificatesv1.CertificateFailed) {
 		return nil
 	}
 	parsed, err := capihelper.ParseCSR(request.Spec.Request)
@@ -89,7 +85,17 @@ func (s signer) handle(ctx context.Context, request *certificatesv1.CertificateS
 	for _, usage := range request.Spec.Usages {
 		usages.Insert(string(usage))
 	}
-	if err := validate(parsed, usages); err != nil {
+	switch request.Spec.SignerName {
+	case certificatesv1.KubeletServingSignerName:
+		err = capihelper.ValidateKubeletServingCSR(parsed, usages)
+	case certificatesv1.KubeAPIServerClientKubeletSignerName:
+		err = capihelper.ValidateKubeletClientCSR(parsed, usages)
+	case certificatesv1.KubeAPIServerClientSignerName:
+		err = validateClient(request.Spec.Usages)
+	default:
+		return nil
+	}
+	if err != nil {
 		request.Status.Conditions = append(slices.Clip(request.Status.Conditions), certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: err.Error(), LastUpdateTime: metav1.Now(),
 		})
