@@ -63,20 +63,17 @@ func (s *Store) noteExpiry(at int64) {
 	}
 }
 
-// wake wakes who waits for c, which has a buffer of one.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 func (s *Store) expireDue(ctx context.Context) error {
 	s.nextExpiry.Store(never) // until it is known, every write is noted
+	return errors.Join(s.deleteDue(ctx), s.findNextExpiry(ctx))
+}
+
+// deleteDue deletes what has expired.
+func (s *Store) deleteDue(ctx context.Context) error {
 	for {
 		due, err := s.due(ctx)
 		if err != nil || len(due) == 0 {
-			return errors.Join(err, s.findNextExpiry(ctx))
+			return err
 		}
 		results := make(chan error, len(due))
 		for _, w := range due {
@@ -92,7 +89,7 @@ func (s *Store) expireDue(ctx context.Context) error {
 			err = errors.Join(err, <-results)
 		}
 		if err != nil {
-			return errors.Join(err, s.findNextExpiry(ctx))
+			return err
 		}
 	}
 }

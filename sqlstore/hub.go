@@ -122,8 +122,13 @@ func (h *hub) before(revision int64) <-chan struct{} {
 }
 
 func (h *hub) wakeTail() {
+	wake(h.behind)
+}
+
+// wake wakes who waits for c, which has a buffer of one.
+func wake(c chan<- struct{}) {
 	select {
-	case h.behind <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

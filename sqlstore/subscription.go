@@ -107,10 +107,7 @@ func (sub *Subscription) drop() {
 }
 
 func (sub *Subscription) signal() {
-	select {
-	case sub.wake <- struct{}{}:
-	default:
-	}
+	wake(sub.wake)
 }
 
 // Ready receives a value when Drain has something to return.
