@@ -31,10 +31,8 @@ import (
 	"github.com/sqube/sqube/server/startup"
 )
 
-const (
-	// workers is how many APIServices each controller handles at once, like kube-apiserver.
-	workers = 5
-)
+// workers is how many APIServices each controller handles at once, like kube-apiserver.
+const workers = 5
 
 // Config is what the aggregation layer needs from the rest of the server. All fields are required unless marked optional.
 type Config struct {

@@ -50,8 +50,8 @@ func With(flags ...string) func(*server.Options) error {
 // could be made.
 var virtualFlags = map[string]string{"node-monitor-period": "20s", "flex-volume-plugin-dir": "/proc/none"}
 
-// virtualControllers adapts controllers to a bubble, whose clock stands still while one of them waits for a file to change, and is held up by one that
-// looks for work every second.
+// virtualControllers adapts controllers to a bubble, whose clock stands still while one of them waits for a file to change, and is held up
+// by one that looks for work every second.
 func (o *Options) virtualControllers(others []controllers.Controller) []controllers.Controller {
 	for i, other := range others {
 		switch other.Name {

@@ -52,15 +52,11 @@ func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSig
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || approved || denied {
 		return nil
 	}
-	request, err := capihelper.ParseCSR(csr.Spec.Request)
+	request, usages, err := parse(csr)
 	if err != nil {
-		return certificates.IgnorableError("%s is not a certificate request: %v", csr.Name, err)
+		return err
 	}
-	usages := sets.NewString()
-	for _, usage := range csr.Spec.Usages {
-		usages.Insert(string(usage))
-	}
-	if err := capihelper.ValidateKubeletServingCSR(request, usages); err != nil {
+	if err := capihelper.ValidateKubeletServingCSR(request, sets.NewString(usages...)); err != nil {
 		return certificates.IgnorableError("%s is not approved: %v", csr.Name, err)
 	}
 	if request.Subject.CommonName != csr.Spec.Username {
@@ -75,6 +71,17 @@ func (a approver) handle(ctx context.Context, csr *certificatesv1.CertificateSig
 	})
 	_, err = a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
 	return err
+}
+
+// parse returns what is requested, and its usages.
+func parse(csr *certificatesv1.CertificateSigningRequest) (request *x509.CertificateRequest, usages []string, err error) {
+	if request, err = capihelper.ParseCSR(csr.Spec.Request); err != nil {
+		return nil, nil, certificates.IgnorableError("%s is not a certificate request: %v", csr.Name, err)
+	}
+	for _, usage := range csr.Spec.Usages {
+		usages = append(usages, string(usage))
+	}
+	return request, usages, nil
 }
 
 // check returns an error unless the requested names and addresses are the node's. It reads from the server, not from an informer, since

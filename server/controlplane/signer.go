@@ -77,19 +77,15 @@ func (s signer) handle(ctx context.Context, request *certificatesv1.CertificateS
 	if !certificates.IsCertificateRequestApproved(request) || certificates.HasTrueCondition(request, certificatesv1.CertificateFailed) {
 		return nil
 	}
-	parsed, err := capihelper.ParseCSR(request.Spec.Request)
+	parsed, usages, err := parse(request)
 	if err != nil {
-		return certificates.IgnorableError("%s is not a certificate request: %v", request.Name, err)
-	}
-	usages := sets.NewString()
-	for _, usage := range request.Spec.Usages {
-		usages.Insert(string(usage))
+		return err
 	}
 	switch request.Spec.SignerName {
 	case certificatesv1.KubeletServingSignerName:
-		err = capihelper.ValidateKubeletServingCSR(parsed, usages)
+		err = capihelper.ValidateKubeletServingCSR(parsed, sets.NewString(usages...))
 	case certificatesv1.KubeAPIServerClientKubeletSignerName:
-		err = capihelper.ValidateKubeletClientCSR(parsed, usages)
+		err = capihelper.ValidateKubeletClientCSR(parsed, sets.NewString(usages...))
 	case certificatesv1.KubeAPIServerClientSignerName:
 		err = validateClient(request.Spec.Usages)
 	default:
