@@ -141,7 +141,7 @@ controller-runtime: build kubectl ## run controller-runtime's own tests on sqube
 	@bin/sqube envtest --kubectl bin/kubectl bin/envtest
 	test/tools/controllerruntime $(or $(ASSETS),bin/envtest)
 
-lint: ## check formatting, go vet, staticcheck, imports, lengths, and the names and links in READMEs
+lint: ## check formatting, go vet, staticcheck, imports, lengths, and the names and links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 		if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	@mkdir -p bin && go build -C test/tools -o ../../bin/ honnef.co/go/tools/cmd/staticcheck ./rules
@@ -222,7 +222,7 @@ clean: ## remove bin, but not ./data
 gcc:
 	@test/tools/need gcc gcc libc6-dev
 
-# A test runs the README's curl commands.
+# A test runs the curl commands of test/concepts/verbs/README.md.
 curl:
 	@test/tools/need curl curl ca-certificates
 

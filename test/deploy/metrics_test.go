@@ -40,7 +40,7 @@ var others = []string{
 }
 
 // TestMetrics checks that a server exposes every metric, with its labels, used in the alerts, in the dashboard and by others, and
-// that the README describes all of sqube's own metrics.
+// that deploy/metrics.md describes all of sqube's own metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, testMetrics)
@@ -81,14 +81,14 @@ func testMetrics(t *testing.T, engine harness.Engine) {
 		}
 		return len(missing) == 0
 	})
-	readme, err := os.ReadFile("../../README.md")
+	document, err := os.ReadFile("../../deploy/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(exposed)) {
 		name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-		if strings.HasPrefix(name, "sqube_") && !strings.Contains(string(readme), "`"+name+"`") {
-			t.Errorf("the README does not describe %s", name)
+		if strings.HasPrefix(name, "sqube_") && !strings.Contains(string(document), "`"+name+"`") {
+			t.Errorf("deploy/metrics.md does not describe %s", name)
 		}
 	}
 }

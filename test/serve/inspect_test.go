@@ -17,7 +17,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestInspect reads the database with SQL while sqube serves from it, with the queries from the README.
+// TestInspect reads the database with SQL while sqube serves from it, with the queries from migrations/README.md.
 func TestInspect(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -81,12 +81,12 @@ func TestInspect(t *testing.T) {
 	})
 }
 
-// answers runs the README's queries, each of which must return rows.
+// answers runs the queries of migrations/README.md, each of which must return rows.
 func answers(t *testing.T, db *sql.DB, engine string) {
 	t.Helper()
 	for _, query := range documented(t, engine) {
 		if n := rows(t, db, query); n == 0 {
-			t.Errorf("this query of the README returns nothing:\n%s", query)
+			t.Errorf("this query of migrations/README.md returns nothing:\n%s", query)
 		}
 	}
 }
@@ -145,10 +145,10 @@ func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
 	return harness.OpenDatabase(t, engine)
 }
 
-// documented returns the README's queries for an engine: those after a comment with its name, and those without such a comment.
+// documented returns the queries of migrations/README.md for an engine: those after a comment with its name, and those without such a comment.
 func documented(t *testing.T, engine string) (queries []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "migrations", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func documented(t *testing.T, engine string) (queries []string) {
 		}
 	}
 	if len(queries) < 4 {
-		t.Fatalf("the README has %d queries for %s", len(queries), engine)
+		t.Fatalf("migrations/README.md has %d queries for %s", len(queries), engine)
 	}
 	return queries
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
@@ -16,7 +15,7 @@ import (
 // maxWalkFiles is the most files that a newcomer should have to open to follow one request.
 const maxWalkFiles = 8
 
-// TestWalks checks the walks through the code in the README's section "How it is built": that the named files declare the named
+// TestWalks checks the walks through the code in server/README.md: that the named files declare the named
 // functions, and that no walk is long or returns to a file.
 func TestWalks(t *testing.T) {
 	t.Parallel()
@@ -24,15 +23,13 @@ func TestWalks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	readme, err := os.ReadFile(filepath.Join(root, "server", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(readme), "\n## How it is built\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	walks := regexp.MustCompile(`(?m)(?:^\d+\. .*\n(?:^ {3}.*\n)*)+`).FindAllString(section, -1)
+	walks := regexp.MustCompile(`(?m)(?:^\d+\. .*\n(?:^ {3}.*\n)*)+`).FindAllString(string(readme), -1)
 	if len(walks) != 4 {
-		t.Errorf("the section has %d walks; want a list, a create, a watch event and a continue token", len(walks))
+		t.Errorf("server/README.md has %d walks; want a list, a create, a watch event and a continue token", len(walks))
 	}
 	step := regexp.MustCompile("(?m)^\\d+\\. `(\\S+)`, ((?:`[\\w.]+`(?:, )?)+): ")
 	for _, walk := range walks {

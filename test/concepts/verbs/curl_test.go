@@ -16,14 +16,14 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestCurl runs the README's section "Talk to it with curl" in one shell, and compares the output with the one shown there, in
+// TestCurl runs the commands of this folder's README in one shell, and compares the output with the one shown there, in
 // which "…" stands for anything.
 func TestCurl(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
+	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := session(t, string(readme), "## Talk to it with curl")
+	steps := session(t, string(readme))
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
 		sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: filepath.Join(dir, "data")})
@@ -45,16 +45,11 @@ func (s step) form() string {
 	return "^" + strings.ReplaceAll(form, "…", ".*") + "$"
 }
 
-// session reads the commands and outputs in the console blocks of a section of a page.
-func session(t *testing.T, page, heading string) []step {
+// session reads the commands and outputs in the console blocks of a page.
+func session(t *testing.T, page string) []step {
 	t.Helper()
-	_, section, found := strings.Cut(page, "\n"+heading+"\n")
-	if !found {
-		t.Fatalf("no section %q", heading)
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
 	var steps []step
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(section, -1) {
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
 				steps = append(steps, step{command: command})

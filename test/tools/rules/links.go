@@ -10,19 +10,19 @@ import (
 )
 
 var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link    = regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)"\s]+)[)"]`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// links returns a line for each link in a README to a file or a heading that does not exist.
+// links returns a line for each link or picture in a document to a file or a heading that does not exist.
 func links() ([]string, error) {
-	readmes, err := files("*README.md")
+	documents, err := files("*.md")
 	if err != nil {
 		return nil, err
 	}
 	var violations []string
-	for _, name := range readmes {
+	for _, name := range documents {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err

@@ -1,5 +1,5 @@
 // Command rules checks the rules of this repository that no other linter covers: which packages import which, what is taken from
-// the insides of Kubernetes, how long files and functions are, and that what the READMEs link to and name exists. Run it at the
+// the insides of Kubernetes, how long files and functions are, and that what the documents link to and name exists. Run it at the
 // root of the repository.
 package main
 

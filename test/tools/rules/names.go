@@ -14,120 +14,128 @@ var (
 	tests   = regexp.MustCompile(`\[(\w+)\]\((\S+)\)`)
 )
 
-// names returns a line for each name in the READMEs that does not exist: tests and their files, folders, metrics, alerts and
-// make targets.
+// names returns a line for each name in the documents that does not exist: tests and their files, folders, metrics, alerts and
+// make targets. It knows the tables by their first header.
 func names() ([]string, error) {
 	var n namesChecked
-	n.read(&n.readme, "README.md")
-	n.read(&n.makefile, "Makefile")
-	n.read(&n.alerts, "deploy/chart/files/alerts.yaml")
-	n.read(&n.testReadme, "test/README.md")
-	n.read(&n.deployReadme, "deploy/README.md")
-	n.read(&n.source, "server", "sqlstore", "cmd", "dialect")
-	if n.err != nil {
-		return nil, n.err
+	makefile := n.read("Makefile")
+	alerts := n.read("deploy/chart/files/alerts.yaml")
+	source := n.read("server", "sqlstore", "cmd", "dialect")
+	documents, err := files("*.md")
+	if err != nil {
+		return nil, err
 	}
-	n.promises()
-	n.sections()
-	n.paths("README.md", n.readme, "folder", "")
-	n.paths("test/README.md", n.testReadme, "folder", "test")
-	n.paths("deploy/README.md", n.deployReadme, "file", "deploy")
-	for _, row := range rows(n.readme, "metric") {
-		for _, metric := range code.FindAllStringSubmatch(row[0], -1) {
-			short := strings.TrimPrefix(strings.TrimPrefix(metric[1], "sqube_"), "store_")
-			if !strings.Contains(n.source, `"`+short+`"`) && !strings.Contains(n.source, `"`+metric[1]+`"`) {
-				n.lacks("README.md: no metric is called %s", metric[1])
+	for _, n.document = range documents {
+		text := n.read(n.document)
+		n.promises(text)
+		n.sections(text)
+		n.paths(text, "folder")
+		n.paths(text, "file")
+		for _, metric := range named(text, "metric") {
+			short := strings.TrimPrefix(strings.TrimPrefix(metric, "sqube_"), "store_")
+			if !strings.Contains(source, `"`+short+`"`) && !strings.Contains(source, `"`+metric+`"`) {
+				n.lacks("no metric is called %s", metric)
 			}
 		}
-	}
-	for _, row := range rows(n.readme, "alert") {
-		for _, alert := range code.FindAllStringSubmatch(row[0], -1) {
-			if !strings.Contains(n.alerts, "alert: "+alert[1]+"\n") {
-				n.lacks("README.md: no alert is called %s", alert[1])
+		for _, alert := range named(text, "alert") {
+			if !strings.Contains(alerts, "alert: "+alert+"\n") {
+				n.lacks("no alert is called %s", alert)
 			}
 		}
-	}
-	for _, text := range []string{n.readme, n.testReadme, n.deployReadme} {
 		for _, target := range targets.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(n.makefile, "\n"+target[1]+":") {
-				n.lacks("a README names `make %s`, which the Makefile lacks", target[1])
+			if !strings.Contains(makefile, "\n"+target[1]+":") {
+				n.lacks("the Makefile lacks `make %s`", target[1])
 			}
 		}
 	}
 	return n.violations, n.err
 }
 
-// namesChecked is what names checks, and its findings.
+// namesChecked is the document whose names are being checked, and the findings so far.
 type namesChecked struct {
-	readme, testReadme, deployReadme, makefile, alerts string
-	source                                             string // all of sqube's
-	violations                                         []string
-	err                                                error
+	document   string
+	violations []string
+	err        error
 }
 
-// read reads files, and the Go files below folders.
-func (n *namesChecked) read(into *string, paths ...string) {
+// read returns the text of files, and of the Go files below folders.
+func (n *namesChecked) read(paths ...string) string {
 	all, err := files(paths...)
 	if err != nil {
 		n.err = err
 	}
+	var text strings.Builder
 	for _, path := range all {
-		text, err := os.ReadFile(path)
+		content, err := os.ReadFile(path)
 		if err != nil {
 			n.err = err
 		}
-		*into += string(text)
+		text.Write(content)
 	}
+	return text.String()
 }
 
 func (n *namesChecked) lacks(format string, args ...any) {
-	n.violations = append(n.violations, fmt.Sprintf(format, args...))
+	n.violations = append(n.violations, n.document+": "+fmt.Sprintf(format, args...))
+}
+
+// path returns the path of a file that the document names relative to itself.
+func (n *namesChecked) path(name string) string {
+	return filepath.Join(filepath.Dir(n.document), name)
 }
 
 // promises checks the table of promises: each names the tests that verify it, and their files.
-func (n *namesChecked) promises() {
-	for _, row := range rows(n.readme, "promise") {
+func (n *namesChecked) promises(text string) {
+	for _, row := range rows(text, "promise") {
 		if strings.HasPrefix(row[0], "**") { // a heading
 			continue
 		}
 		found := tests.FindAllStringSubmatch(row[1], -1)
 		if len(found) == 0 {
-			n.lacks("README.md: no test verifies: %s", row[0])
+			n.lacks("no test verifies: %s", row[0])
 		}
 		for _, test := range found {
 			// A folder's tests may be declared in a subfolder that they share.
-			folder := filepath.Dir(test[2])
+			folder := filepath.Dir(n.path(test[2]))
 			if !declares(folder, test[1]) && !declares(filepath.Dir(folder), test[1]) {
-				n.lacks("README.md: there is no %s in the folder of %s", test[1], test[2])
+				n.lacks("there is no %s in the folder of %s", test[1], test[2])
 			}
 		}
 	}
 }
 
 // sections checks the table of the packages that test the documentation.
-func (n *namesChecked) sections() {
-	for _, row := range rows(n.readme, "section") {
+func (n *namesChecked) sections(text string) {
+	for _, row := range rows(text, "section") {
 		for _, folder := range tests.FindAllStringSubmatch(row[1], -1) {
 			for _, file := range code.FindAllStringSubmatch(row[2], -1) {
-				n.exists("README.md", filepath.Join(folder[2], file[1]+"_test.go"))
+				n.exists(filepath.Join(folder[2], file[1]+"_test.go"))
 			}
 		}
 	}
 }
 
 // paths checks a table whose rows start with the names of folders or files.
-func (n *namesChecked) paths(readme, text, header, below string) {
-	for _, row := range rows(text, header) {
-		for _, path := range code.FindAllStringSubmatch(row[0], -1) {
-			n.exists(readme, filepath.Join(below, path[1]))
-		}
+func (n *namesChecked) paths(text, header string) {
+	for _, path := range named(text, header) {
+		n.exists(path)
 	}
 }
 
-func (n *namesChecked) exists(readme, path string) {
-	if _, err := os.Stat(path); err != nil {
-		n.lacks("%s: %v", readme, err)
+func (n *namesChecked) exists(name string) {
+	if _, err := os.Stat(n.path(name)); err != nil {
+		n.lacks("%v", err)
 	}
+}
+
+// named returns the names with which the rows of the tables with this first header start.
+func named(text, header string) (found []string) {
+	for _, row := range rows(text, header) {
+		for _, name := range code.FindAllStringSubmatch(row[0], -1) {
+			found = append(found, name[1])
+		}
+	}
+	return found
 }
 
 // rows returns the cells of the tables with this first header in a Markdown text.
