@@ -2,10 +2,13 @@ package logbackup
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -73,6 +76,19 @@ func TestInterruptedDownload(t *testing.T) {
 	reset := errors.New("connection reset")
 	half := io.MultiReader(bytes.NewReader(file.Bytes()[:file.Len()/2]), iotest.ErrReader(reset))
 	if err := read(half, nil, nil); !errors.Is(err, reset) || errors.Is(err, errDamaged) {
+		t.Error(err)
+	}
+}
+
+// TestLaterFormat refuses a file of a later sqube, and says so.
+func TestLaterFormat(t *testing.T) {
+	var file bytes.Buffer
+	zip := gzip.NewWriter(&file)
+	_, err := fmt.Fprintf(zip, "{\"sqube_backup\":%d}\n", format+1)
+	if err := errors.Join(err, zip.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(&file, nil, nil); err == nil || errors.Is(err, errDamaged) || !strings.HasPrefix(err.Error(), "a later sqube wrote it (format 2)") {
 		t.Error(err)
 	}
 }

@@ -10,8 +10,9 @@ import (
 
 var (
 	code    = regexp.MustCompile("`([^`]+)`")
-	targets = regexp.MustCompile("`make ([a-z0-9-]+)")
-	tests   = regexp.MustCompile(`\[(\w+)\]\((\S+)\)`)
+	targets = regexp.MustCompile("`make ([a-z0-9/-]+)")
+	tests   = regexp.MustCompile(`\[(Test\w+)(?:/\w+)?\]\((\S+)\)`)
+	folders = regexp.MustCompile(`\]\((\S+)\)`)
 )
 
 // names returns a line for each name in the documents that does not exist: tests and their files, folders, metrics, alerts and
@@ -27,7 +28,7 @@ func names() ([]string, error) {
 	}
 	for _, n.document = range documents {
 		text := n.read(n.document)
-		n.promises(text)
+		n.tests(text)
 		n.sections(text)
 		n.paths(text, "folder")
 		n.paths(text, "file")
@@ -84,22 +85,18 @@ func (n *namesChecked) path(name string) string {
 	return filepath.Join(filepath.Dir(n.document), name)
 }
 
-// promises checks the table of promises: each names the tests that verify it, and their files.
-func (n *namesChecked) promises(text string) {
+// tests checks that the tests that the document links to are in the files' folders, and that each promise names one.
+func (n *namesChecked) tests(text string) {
+	for _, test := range tests.FindAllStringSubmatch(text, -1) {
+		// A folder's tests may be declared in a subfolder that they share.
+		folder := filepath.Dir(n.path(test[2]))
+		if !declares(folder, test[1]) && !declares(filepath.Dir(folder), test[1]) {
+			n.lacks("there is no %s in the folder of %s", test[1], test[2])
+		}
+	}
 	for _, row := range rows(text, "promise") {
-		if strings.HasPrefix(row[0], "**") { // a heading
-			continue
-		}
-		found := tests.FindAllStringSubmatch(row[1], -1)
-		if len(found) == 0 {
+		if !tests.MatchString(row[1]) {
 			n.lacks("no test verifies: %s", row[0])
-		}
-		for _, test := range found {
-			// A folder's tests may be declared in a subfolder that they share.
-			folder := filepath.Dir(n.path(test[2]))
-			if !declares(folder, test[1]) && !declares(filepath.Dir(folder), test[1]) {
-				n.lacks("there is no %s in the folder of %s", test[1], test[2])
-			}
 		}
 	}
 }
@@ -107,9 +104,9 @@ func (n *namesChecked) promises(text string) {
 // sections checks the table of the packages that test the documentation.
 func (n *namesChecked) sections(text string) {
 	for _, row := range rows(text, "section") {
-		for _, folder := range tests.FindAllStringSubmatch(row[1], -1) {
+		for _, folder := range folders.FindAllStringSubmatch(row[1], -1) {
 			for _, file := range code.FindAllStringSubmatch(row[2], -1) {
-				n.exists(filepath.Join(folder[2], file[1]+"_test.go"))
+				n.exists(filepath.Join(folder[1], file[1]+"_test.go"))
 			}
 		}
 	}
