@@ -4,7 +4,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"net/http"
 	"slices"
 	"testing"
@@ -85,9 +84,7 @@ func (a *authenticators) general() []kit.Promise {
 		}},
 		{Statement: "wrong credentials get 401, even if none are needed", Proof: func(t *testing.T, c *kit.Cluster) {
 			answer := c.Bearer(t, "wrong").Get(t, "/version").Refused(t, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
-			if kind := answer.Header.Get("Content-Type"); kind != "application/json" {
-				t.Errorf("the response is %q", kind)
-			}
+			kit.Equal(t, answer.Header.Get("Content-Type"), "application/json")
 			if asks, ok := answer.Header["Www-Authenticate"]; ok { // like kube-apiserver: there is no scheme to request
 				t.Errorf("the response requests %q", asks)
 			}
@@ -108,24 +105,6 @@ func (a *authenticators) general() []kit.Promise {
 			jane := pkix.Name{CommonName: "certified"}
 			both(a.clients.Issue(t, x509.Certificate{Subject: jane})).Is(t, "certified", authenticated)
 			both(kit.NewAuthority(t, "strange").Issue(t, x509.Certificate{Subject: jane})).Is(t, "jane", "dev", "ops", authenticated)
-		}},
-		{Statement: "a WebSocket may send its token as a subprotocol", Proof: func(t *testing.T, c *kit.Cluster) {
-			plain := c.ClientWith(t, func(config *rest.Config) { config.NextProtos = []string{"http/1.1"} })
-			c.Grant(t, "jane", kit.Rule("watch", "configmaps"))
-			watch := func(token string) int {
-				response := plain.Open(t, http.MethodGet, c.Path("v1", "configmaps")+"?watch=true", kit.Header{
-					"Connection", "Upgrade", "Upgrade", "websocket", "Origin", c.URL, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
-					"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ",base64.binary.k8s.io",
-				}, nil)
-				response.Body.Close()
-				return response.StatusCode
-			}
-			if code := watch("static-jane"); code != http.StatusSwitchingProtocols {
-				t.Errorf("with a valid token: %d", code)
-			}
-			if code := watch("wrong"); code != http.StatusUnauthorized {
-				t.Errorf("with an invalid token: %d", code)
-			}
 		}},
 	}
 }

@@ -42,9 +42,7 @@ func (a *authenticators) certificates() []kit.Promise {
 				return name
 			}
 			user := c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: names("u-1")})).Is(t, "ann", authenticated)
-			if user.UID != "u-1" {
-				t.Errorf("the uid is %q", user.UID)
-			}
+			kit.Equal(t, user.UID, "u-1")
 			c.Certified(t, a.clients.Issue(t, x509.Certificate{Subject: names("u-1", "u-2")})).IsUnauthenticated(t)
 		}},
 		{Statement: "a certificate that is expired, not yet valid, not for clients or of another authority is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -58,10 +56,7 @@ func (a *authenticators) certificates() []kit.Promise {
 			next := kit.NewAuthority(t, "next")
 			ann := c.Certified(t, next.Issue(t, x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}))
 			ann.IsUnauthenticated(t)
-			before, err := os.ReadFile(a.clients.File)
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := kit.Must(os.ReadFile(a.clients.File))(t)
 			defer replaceFile(t, a.clients.File, before) // for the next engine
 			replaceFile(t, a.clients.File, append(before, kit.EncodeCertificate(next.Certificate.Raw)...))
 			harness.Eventually(t, "the certificate is accepted", func() bool { return ann.IsAuthenticated(t) })

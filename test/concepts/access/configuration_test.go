@@ -91,12 +91,8 @@ func (a *accessConfig) authorization(groups ...string) []byte {
 func replaceFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	next := filepath.Join(t.TempDir(), "next")
-	if err := os.WriteFile(next, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(next, content, 0o600))
+	kit.NoError(t, os.Rename(next, path))
 }
 
 // reloadFailures returns how often the server failed to load the configuration file of what.
@@ -113,10 +109,7 @@ func reloadFailures(t testing.TB, c *kit.Cluster, what string) string {
 // proveReload checks that the server applies changes of a file, and keeps its configuration if the new one is invalid.
 func proveReload(t *testing.T, c *kit.Cluster, what, file string, next []byte, inEffect func() bool) {
 	t.Helper()
-	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := kit.Must(os.ReadFile(file))(t)
 	defer replaceFile(t, file, before) // for the next engine
 	if inEffect() {
 		t.Fatal("the new configuration is in effect before the file has it")

@@ -132,6 +132,8 @@ var accessReviews = []kit.Promise{
 		c.Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).
 			Refused(t, http.StatusUnprocessableEntity, "Invalid", "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 		c.As(t, "ann").Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"user":"ann"}}`).Forbidden(t)
+		c.Post(t, c.ClusterPath(authorizationVersion, "subjectaccessreviews"), `{"spec":{"resourceAttributes":{"verb":"get"}}}`).
+			Invalid(t, "at least one of user or group must be specified")
 	}},
 	{Statement: "the admin of a namespace may create LocalSubjectAccessReviews in it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/admin", "User/boss")
@@ -148,6 +150,9 @@ var accessReviews = []kit.Promise{
 			t.Errorf("the response is %s", got.Body)
 		}
 		ask("default").Want(t, http.StatusBadRequest, http.StatusUnprocessableEntity)
+		review := kit.Manifest("{metadata: {namespace: %s}, spec: {user: boss, resourceAttributes: {verb: get, resource: pods, namespace: default}}}", c.Namespace)
+		c.Post(t, c.Path(authorizationVersion, "localsubjectaccessreviews"), review).Invalid(t, "must match metadata.namespace")
+		c.Post(t, c.ClusterPath(authorizationVersion, "localsubjectaccessreviews"), review).Want(t, http.StatusMethodNotAllowed, http.StatusNotFound)
 	}},
 	{Statement: "all users may review their own access: a single request, or all rules", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"), kit.Rule("get", "secrets", "s"))
@@ -167,6 +172,7 @@ var accessReviews = []kit.Promise{
 				t.Errorf("the rules lack %s:\n%s", part, rules.Body)
 			}
 		}
+		ann.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectrulesreviews"), `{"spec":{}}`).BadRequest(t, "no namespace on request")
 	}},
 	{Statement: "kubectl auth can-i, whoami and reconcile work", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"))

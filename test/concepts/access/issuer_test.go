@@ -26,10 +26,7 @@ type issuer struct {
 // newIssuer starts an issuer that is stopped when the test ends.
 func newIssuer(t testing.TB) *issuer {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
 	i := &issuer{key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -74,15 +71,9 @@ func (i *issuer) token(t testing.TB, further claims) string {
 // signToken returns a JSON Web Token (RFC 7519) signed with RS256.
 func signToken(t testing.TB, key *rsa.PrivateKey, content claims) string {
 	t.Helper()
-	payload, err := json.Marshal(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := kit.Must(json.Marshal(content))(t)
 	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString(payload)
 	hash := sha256.Sum256([]byte(text))
-	signature, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, hash[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := kit.Must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, hash[:]))(t)
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }

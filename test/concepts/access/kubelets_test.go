@@ -28,10 +28,7 @@ type kubeletServer struct {
 func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer {
 	t.Helper()
 	issued := a.Issue(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	pair, err := tls.X509KeyPair(issued.Certificate, issued.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := kit.Must(tls.X509KeyPair(issued.Certificate, issued.Key))(t)
 	k := &kubeletServer{shown: make(chan *x509.Certificate, 100)}
 	k.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k.shown <- r.TLS.PeerCertificates[0]

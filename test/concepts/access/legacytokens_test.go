@@ -19,17 +19,12 @@ import (
 func tokenSecret(t *testing.T, c *kit.Cluster, name, account string) *corev1.Secret {
 	t.Helper()
 	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
-	secret, err := secrets.Create(t.Context(), &corev1.Secret{
+	secret := kit.Must(secrets.Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: account}},
 		Type:       corev1.SecretTypeServiceAccountToken,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	harness.Eventually(t, "the Secret has a token", func() bool {
-		if secret, err = secrets.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		secret = kit.Must(secrets.Get(t.Context(), name, metav1.GetOptions{}))(t)
 		return len(secret.Data[corev1.ServiceAccountTokenKey]) > 0
 	})
 	return secret

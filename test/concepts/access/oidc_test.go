@@ -49,10 +49,7 @@ func (a *authenticators) openIDConnect() []kit.Promise {
 		}},
 		{Statement: "an ID token not signed by the issuer is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
-			stranger, err := rsa.GenerateKey(rand.Reader, 2048)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stranger := kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
 			good := claims{"iss": a.issuer.URL, "aud": "sqube", "exp": time.Now().Add(time.Hour).Unix(), "sub": "ann", "tier": "gold"}
 			c.Bearer(t, signToken(t, a.issuer.key, good)).Is(t, "oidc:ann", authenticated)
 			c.Bearer(t, signToken(t, stranger, good)).IsUnauthenticated(t)

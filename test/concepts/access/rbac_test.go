@@ -147,11 +147,15 @@ var roles = []kit.Promise{
 		c.As(t, prober).Send(t, http.MethodPost, "/metrics", nil, nil).Forbidden(t, `cannot post path "/metrics"`)
 		c.As(t, prober).Get(t, "/metrics/slis").Forbidden(t)
 	}},
-	{Statement: "permission to patch does not allow creating by apply, nor permission to update creating by PUT", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "permission to patch allows applying, but not creating by apply, nor permission to update creating by PUT", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("patch,update", "configmaps"), kit.Rule("update", "leases.coordination.k8s.io"))
 		ann := c.As(t, "ann")
 		ann.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "new")+"?fieldManager=m", kit.ConfigMap("new", nil)).
 			Forbidden(t, `configmaps "new" is forbidden: User "ann" cannot create resource "configmaps"`)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("old", nil)).Created(t)
+		ann.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "old")+"?fieldManager=m", kit.ConfigMap("old", nil)).OK(t)
+		c.Grant(t, "ann", kit.Rule("create", "configmaps"))
+		ann.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "new")+"?fieldManager=m", kit.ConfigMap("new", nil)).Created(t)
 		lease := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "new"}}
 		ann.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Forbidden(t, `cannot create resource "leases"`)
 		created := c.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Want(t, http.StatusCreated)
@@ -201,9 +205,7 @@ var roles = []kit.Promise{
 			ObjectMeta: metav1.ObjectMeta{Name: c.Namespace, Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
 			Rules:      []rbacv1.PolicyRule{kit.Rule("list", "widgets."+c.Namespace+".example.com")},
 		}
-		if _, err := c.Kube.RbacV1().ClusterRoles().Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(c.Kube.RbacV1().ClusterRoles().Create(t.Context(), widget, metav1.CreateOptions{}))(t)
 		c.WaitForGrant(t, "viewer", c.Namespace, widget.Rules[0])
 		c.Delete(t, c.ClusterPath("rbac.authorization.k8s.io/v1", "clusterroles", c.Namespace)).Want(t, http.StatusOK)
 		harness.Eventually(t, "view has lost the rule", func() bool {

@@ -42,14 +42,8 @@ const (
 // newKey returns an RSA key, and a file with it in PEM.
 func newKey(t testing.TB) (*rsa.PrivateKey, string) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
+	text := kit.Must(keyutil.MarshalPrivateKeyToPEM(key))(t)
 	return key, kit.WriteFile(t, "sa.key", string(text))
 }
 
@@ -85,37 +79,26 @@ func claimsOf(t testing.TB, token string) claims {
 	if len(parts) != 3 {
 		t.Fatalf("not a JSON Web Token: %s", token)
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := kit.Must(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 	var content claims
-	if err := json.Unmarshal(payload, &content); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal(payload, &content))
 	return content
 }
 
 // podOn creates a Pod that runs with the account, on the node if not empty.
 func podOn(t testing.TB, c *kit.Cluster, name, account, node string) *corev1.Pod {
 	t.Helper()
-	pod, err := c.Kube.CoreV1().Pods(c.Namespace).Create(t.Context(), &corev1.Pod{
+	pod := kit.Must(c.Kube.CoreV1().Pods(c.Namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{ServiceAccountName: account, NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	return pod
 }
 
 // node creates a Node with a name unique to the promise.
 func node(t testing.TB, c *kit.Cluster, name string) *corev1.Node {
 	t.Helper()
-	node, err := c.Kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := kit.Must(c.Kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
 	return node
 }
 
@@ -130,10 +113,7 @@ var tokenRequests = []kit.Promise{
 		seconds := int64(1200)
 		answer := requestToken(t, c, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{firstIssuer, "vault"},
 			ExpirationSeconds: &seconds}).Want(t, http.StatusCreated)
-		ends, err := time.Parse(time.RFC3339, answer.Text(t, "status", "expirationTimestamp"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ends := kit.Must(time.Parse(time.RFC3339, answer.Text(t, "status", "expirationTimestamp")))(t)
 		content := claimsOf(t, answer.Text(t, "status", "token"))
 		if content["exp"].(float64)-content["iat"].(float64) != 1200 || content["exp"] != float64(ends.Unix()) {
 			t.Errorf("the token for 1200 seconds is valid from %v to %v, and until %v according to its status", content["iat"], content["exp"], ends.Unix())
@@ -159,7 +139,7 @@ var tokenRequests = []kit.Promise{
 			t.Errorf("it is for %v", content["aud"])
 		}
 	}},
-	{Statement: "no token is issued for less than ten minutes, for a missing account, or for another uid", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "no token is issued for less than ten minutes, for a missing account, or for another uid, and none can be read", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		seconds := int64(599)
 		requestToken(t, c, "robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}).
@@ -167,6 +147,7 @@ var tokenRequests = []kit.Promise{
 		requestToken(t, c, "nobody", authenticationv1.TokenRequestSpec{}).Refused(t, http.StatusNotFound, "NotFound", `serviceaccounts "nobody" not found`)
 		c.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), map[string]any{"metadata": map[string]any{"uid": "other"}}).
 			Refused(t, http.StatusConflict, "Conflict", "the UID in the token request (other) does not match the UID of the service account")
+		c.Get(t, c.Path("v1", "serviceaccounts", "robot", "token")).Want(t, http.StatusMethodNotAllowed)
 	}},
 	{Statement: "only users who may create serviceaccounts/token get tokens", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
@@ -290,16 +271,12 @@ func (a *authenticators) accountTokens() []kit.Promise {
 				`cannot get path "/.well-known/openid-configuration"`)
 			account := c.Bearer(t, text)
 			discovered := account.Get(t, "/.well-known/openid-configuration").Want(t, http.StatusOK)
-			if kind := discovered.Header.Get("Content-Type"); kind != "application/json" {
-				t.Errorf("the configuration is %q", kind)
-			}
+			kit.Equal(t, discovered.Header.Get("Content-Type"), "application/json")
 			if discovered.Text(t, "issuer") != firstIssuer || !strings.HasSuffix(discovered.Text(t, "jwks_uri"), "/openid/v1/jwks") {
 				t.Errorf("the configuration is %s", discovered.Body)
 			}
 			keys := account.Get(t, "/openid/v1/jwks").Want(t, http.StatusOK)
-			if kind := keys.Header.Get("Content-Type"); kind != "application/jwk-set+json" {
-				t.Errorf("the keys are %q", kind)
-			}
+			kit.Equal(t, keys.Header.Get("Content-Type"), "application/jwk-set+json")
 			verifyToken(t, text, keys.Body)
 		}},
 	}
@@ -320,21 +297,14 @@ func verifyToken(t testing.TB, token string, keys []byte) {
 	var set struct {
 		Keys []struct{ Kid, Alg, N, E string }
 	}
-	if err := json.Unmarshal(keys, &set); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal(keys, &set))
 	i := strings.LastIndex(token, ".")
 	var head struct{ Kid string }
 	decode := func(text string) []byte {
-		raw, err := base64.RawURLEncoding.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := kit.Must(base64.RawURLEncoding.DecodeString(text))(t)
 		return raw
 	}
-	if err := json.Unmarshal(decode(strings.Split(token, ".")[0]), &head); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal(decode(strings.Split(token, ".")[0]), &head))
 	for _, key := range set.Keys {
 		if key.Kid != head.Kid || key.Alg != "RS256" {
 			continue

@@ -45,13 +45,10 @@ func bootstrapToken(t *testing.T, c *kit.Cluster, changes map[string]string) (to
 	data := map[string]string{"token-id": id, "token-secret": key, "usage-bootstrap-authentication": "true"}
 	maps.Copy(data, changes)
 	maps.DeleteFunc(data, func(_, value string) bool { return value == "" })
-	secret, err := c.Kube.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{
+	secret = kit.Must(c.Kube.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
 		Type:       "bootstrap.kubernetes.io/token", StringData: data,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	return id + "." + key, secret
 }
 
@@ -66,9 +63,7 @@ func (a *authenticators) bootstrapTokens() []kit.Promise {
 			client.Is(t, "system:bootstrap:"+string(secret.Data["token-id"]), "system:bootstrappers", "system:bootstrappers:"+c.Namespace, authenticated)
 			c.Bearer(t, token[:7]+"0000000000000000").IsUnauthenticated(t)
 
-			if err := c.Kube.CoreV1().Secrets("kube-system").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, c.Kube.CoreV1().Secrets("kube-system").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
 			harness.Eventually(t, "the deleted token is rejected", func() bool { return !client.IsAuthenticated(t) })
 		}},
 		{Statement: "a bootstrap token that is expired, or not for authentication, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -98,15 +93,9 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 	token, _ := bootstrapToken(t, c, map[string]string{"auth-extra-groups": "system:bootstrappers:" + c.Namespace})
 	c.BindEverywhere(t, "ClusterRole/system:node-bootstrapper", "Group/system:bootstrappers:"+c.Namespace)
 	kubelet := c.Bearer(t, token)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	subject := pkix.Name{CommonName: "system:node:" + c.Namespace, Organization: []string{"system:nodes"}}
-	request, err := cert.MakeCSR(key, &subject, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := kit.Must(cert.MakeCSR(key, &subject, nil, nil))(t)
 	csr := certificatesv1.CertificateSigningRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Namespace},
@@ -124,9 +113,7 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 		return created.Code != http.StatusUnauthorized && created.Code != http.StatusForbidden
 	})
 	created.Want(t, http.StatusCreated)
-	if user := created.Text(t, "spec", "username"); user != "system:bootstrap:"+token[:6] {
-		t.Errorf("the requesting user is %q", user)
-	}
+	kit.Equal(t, created.Text(t, "spec", "username"), "system:bootstrap:"+token[:6])
 	kubelet.Get(t, requests+"/"+c.Namespace).Want(t, http.StatusOK)
 
 	// Besides writing the subresources, a user must be allowed to approve and sign for this signer.
@@ -138,9 +125,7 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 		`user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client-kubelet"`)
 	csr.Status.Certificate = []byte("nonsense") // ignored in approvals
 	decided := c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Want(t, http.StatusOK)
-	if certificate := decided.Text(t, "status", "certificate"); certificate != "" {
-		t.Errorf("the approval has set the certificate %q", certificate)
-	}
+	kit.Equal(t, decided.Text(t, "status", "certificate"), "")
 	csr.Status.Conditions = nil
 	c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Refused(t, http.StatusUnprocessableEntity, "Invalid", `updates may not remove a condition of type "Approved"`)
 
@@ -150,13 +135,7 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 	clerk.Put(t, requests+"/"+c.Namespace+"/status", csr).Refused(t, http.StatusForbidden, "Forbidden",
 		`user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client-kubelet"`)
 	c.Put(t, requests+"/"+c.Namespace+"/status", csr).Want(t, http.StatusOK)
-	issued, err := base64.StdEncoding.DecodeString(kubelet.Get(t, requests+"/"+c.Namespace).Text(t, "status", "certificate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyText, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := kit.Must(base64.StdEncoding.DecodeString(kubelet.Get(t, requests+"/"+c.Namespace).Text(t, "status", "certificate")))(t)
+	keyText := kit.Must(keyutil.MarshalPrivateKeyToPEM(key))(t)
 	c.Certified(t, kit.KeyPair{Certificate: issued, Key: keyText}).Is(t, subject.CommonName, "system:nodes", authenticated)
 }

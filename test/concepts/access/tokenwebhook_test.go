@@ -73,9 +73,7 @@ func kubeconfigOf(t testing.TB, webhook *httptest.Server) string {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook", AuthInfo: "server"}
 	config.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -104,9 +102,7 @@ func (a *authenticators) tokenWebhook() []kit.Promise {
 		}},
 		{Statement: "the webhook is called only for tokens that the server can't authenticate itself", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Bearer(t, "static-joe").Is(t, "joe", authenticated)
-			if n := a.webhook.asked("static-joe"); n != 0 {
-				t.Errorf("the webhook was called %d times for a token in --token-auth-file", n)
-			}
+			kit.Equal(t, a.webhook.asked("static-joe"), 0)
 		}},
 	}
 }

@@ -126,9 +126,7 @@ var webhookCalls = []kit.Promise{
 		var deleted []string
 		for _, r := range h.Requests() {
 			var old struct{ Data map[string]string }
-			if err := json.Unmarshal(r.OldObject.Raw, &old); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, json.Unmarshal(r.OldObject.Raw, &old))
 			deleted = append(deleted, string(r.Operation)+" "+r.Name+" "+old.Data["k"])
 			if len(r.Object.Raw) > 0 && string(r.Object.Raw) != "null" {
 				t.Errorf("there is a new object: %s", r.Object.Raw)
@@ -171,15 +169,6 @@ var webhookCalls = []kit.Promise{
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).
 			Refused(t, http.StatusBadRequest, "", `admission webhook "a.example.com" denied the request: beta`)
 	}},
-	{Statement: "a dry run is marked as such", Proof: func(t *testing.T, c *kit.Cluster) {
-		h := kit.ServeReviews(t, label("mutated"))
-		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h, "sideEffects: NoneOnDryRun"))
-		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).
-			HasField(t, `{"mutated":"set"}`, "metadata", "labels")
-		if !*h.OnlyRequest(t).DryRun {
-			t.Error("dryRun is false")
-		}
-	}},
 	{Statement: "custom resources are sent to webhooks, and the result is pruned, defaulted and validated", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: string, default: z}}}"))
 		h := kit.ServeReviews(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -218,10 +207,7 @@ var webhookCalls = []kit.Promise{
 	}},
 	{Statement: "a webhook is reached by its Service", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeWebhook(t, "hook."+c.Namespace+".svc", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
-		address, err := url.Parse(h.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := kit.Must(url.Parse(h.URL))(t)
 		c.Post(t, c.Path("v1", "services"), kit.Manifest("{apiVersion: v1, kind: Service, metadata: {name: hook}, spec: {type: ExternalName, externalName: localhost}}")).Want(t, http.StatusCreated)
 		w := c.WebhookEntry("a.example.com", h, "")
 		w["clientConfig"] = kit.With(kit.Manifest("{service: {name: hook, namespace: %s, path: /path, port: %s}}", c.Namespace,

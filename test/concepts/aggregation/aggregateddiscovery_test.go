@@ -83,12 +83,8 @@ func TestAggregatedDocuments(t *testing.T) {
 			r.Register(t, c)
 			path := "/openapi/v3/apis/" + r.Group + "/v1"
 			waitOpenAPI(t, c, r, path+"?hash=ABC")
-			if title := c.Get(t, path+"?hash=ABC").Want(t, http.StatusOK).Text(t, "info", "title"); title != "widgets" {
-				t.Errorf("the title is %q", title)
-			}
-			if query := r.LastRequest(t, path).URL.RawQuery; query != "hash=ABC" {
-				t.Errorf("the server got %q", query)
-			}
+			kit.Equal(t, c.Get(t, path+"?hash=ABC").Want(t, http.StatusOK).Text(t, "info", "title"), "widgets")
+			kit.Equal(t, r.LastRequest(t, path).URL.RawQuery, "hash=ABC")
 		}},
 		kit.Promise{Statement: "the OpenAPI of an aggregated API is read again when its Service changes, without the wait for the next minute", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
@@ -136,9 +132,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			r.Register(t, c)
 			waitOpenAPI(t, c, r, "")
 			document := c.Get(t, "/openapi/v3/apis/"+r.Group+"/v1").Want(t, http.StatusOK)
-			if text := document.Text(t, "components", "schemas", "Widget", "description"); text != "what "+r.Group+" makes" {
-				t.Errorf("the description is %q", text)
-			}
+			kit.Equal(t, document.Text(t, "components", "schemas", "Widget", "description"), "what "+r.Group+" makes")
 		}},
 		kit.Promise{Statement: "an aggregated API without OpenAPI does not affect the documents of others", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")

@@ -22,15 +22,11 @@ func TestAggregation(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			object := kit.Widget(r.Group+"/v1", "a")
-			if uid := c.Post(t, r.Path(c), object).Want(t, http.StatusCreated).Text(t, "metadata", "uid"); uid != r.Group+"-a" {
-				t.Errorf("the created object has the uid %q", uid)
-			}
+			kit.Equal(t, c.Post(t, r.Path(c), object).Want(t, http.StatusCreated).Text(t, "metadata", "uid"), r.Group+"-a")
 			if names := c.Get(t, r.Path(c)+"?labelSelector=a%3Db").Want(t, http.StatusOK).Names(t); !slices.Equal(names, []string{"a"}) {
 				t.Errorf("the list has %v", names)
 			}
-			if query := r.LastRequest(t, r.Path(c)).URL.RawQuery; query != "labelSelector=a%3Db" {
-				t.Errorf("the remote server got the query %q", query)
-			}
+			kit.Equal(t, r.LastRequest(t, r.Path(c)).URL.RawQuery, "labelSelector=a%3Db")
 			c.Delete(t, r.Path(c, "a")).Want(t, http.StatusOK)
 			c.Get(t, r.Path(c, "a")).Refused(t, http.StatusNotFound, "NotFound", "the widget server has no a")
 			if resources, _ := c.Get(t, "/apis/"+r.Group+"/v1").Want(t, http.StatusOK).Value(t, "resources").([]any); len(resources) != 1 {
@@ -93,9 +89,7 @@ func TestAggregation(t *testing.T) {
 				t.Fatalf("the response is %s, %v", response.Status, response.Header)
 			}
 			for _, line := range []string{"to and fro\n", "and again\n"} {
-				if _, err := connection.Write([]byte(line)); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(connection.Write([]byte(line)))(t)
 				if got, err := reader.ReadString('\n'); err != nil || got != line {
 					t.Fatalf("sent %q, got %q, %v", line, got, err)
 				}
@@ -164,10 +158,7 @@ func TestAggregation(t *testing.T) {
 			kit.WaitAvailable(t, c, "v1.policy", "True", "Local")
 			before := c.Get(t, kit.APIServices+"/v1.policy").Object(t)
 			t.Cleanup(func() { // others need it with -against
-				again, err := http.NewRequest(http.MethodPost, c.URL+kit.APIServices, strings.NewReader(string(kit.JSON(kit.With(before, nil, "metadata", "resourceVersion")))))
-				if err != nil {
-					t.Fatal(err)
-				}
+				again := kit.Must(http.NewRequest(http.MethodPost, c.URL+kit.APIServices, strings.NewReader(string(kit.JSON(kit.With(before, nil, "metadata", "resourceVersion"))))))(t)
 				again.Header.Set("Content-Type", "application/json")
 				if _, err := c.HTTP.Do(again); err != nil {
 					t.Error(err)
@@ -176,9 +167,7 @@ func TestAggregation(t *testing.T) {
 			c.Delete(t, kit.APIServices+"/v1.policy").Want(t, http.StatusOK)
 			harness.Eventually(t, "the list of groups lacks it", func() bool { return !slices.Contains(groupNames(t, c), "policy") })
 			c.Get(t, c.Path("policy/v1", "poddisruptionbudgets")).Want(t, http.StatusOK)
-			if version := c.Get(t, "/apis/policy").Want(t, http.StatusOK).Text(t, "preferredVersion", "version"); version != "v1" {
-				t.Errorf("the group prefers %q", version)
-			}
+			kit.Equal(t, c.Get(t, "/apis/policy").Want(t, http.StatusOK).Text(t, "preferredVersion", "version"), "v1")
 		}},
 		kit.Promise{Statement: "deleting a namespace deletes its objects of aggregated APIs", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
@@ -289,10 +278,7 @@ func TestAggregatorRouting(t *testing.T) {
 // ownAddress returns an address of this machine that endpoints may have: neither loopback nor link-local.
 func ownAddress(t *testing.T) string {
 	t.Helper()
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := kit.Must(net.InterfaceAddrs())(t)
 	for _, address := range addresses {
 		if ip, _, err := net.ParseCIDR(address.String()); err == nil && ip.IsGlobalUnicast() {
 			return ip.String()

@@ -93,9 +93,7 @@ func secondServer(t *testing.T, c *kit.Cluster) (version string, second *kit.Cli
 	folder := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	server := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: []string{
@@ -107,14 +105,8 @@ func secondServer(t *testing.T, c *kit.Cluster) (version string, second *kit.Cli
 	second.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated)
 	version = behind.DefineWidgets(t, "{type: object, properties: {spec: {type: object, description: what it is to be, x-kubernetes-preserve-unknown-fields: true}}}")
 
-	address, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(address.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := kit.Must(url.Parse(server.URL))(t)
+	port := kit.Must(strconv.Atoi(address.Port()))(t)
 	group := strings.TrimSuffix(version, "/v1")
 	kit.MakeServiceTo(t, c)
 	kit.RegisterAPIService(t, c, kit.NewAPIService(c, group, port, certificate))

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sqube/sqube/test/concepts/kit"
-	"github.com/sqube/sqube/test/harness"
 )
 
 // Section "Server-Side Apply" of the API overview and the concepts. Merging is in merge_test.go, kubectl in kubectl_test.go.
@@ -312,29 +311,5 @@ var applyRefusals = []kit.Promise{
 		none := kit.With(kit.With(data(""), "none", "metadata", "name"), uid, "metadata", "uid")
 		c.Apply(t, c.Path("v1", "configmaps", "none"), "one", none).Conflict(t,
 			"uid mismatch: the provided object specified uid "+uid+", and no existing object was found")
-	}},
-	{Statement: "permission to patch allows applying, but creating by apply also needs permission to create", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("v1", "configmaps", "a")
-		user := "apply-" + c.Namespace
-		as := func(path string, object map[string]any) kit.Answer {
-			return c.Send(t, http.MethodPatch, path+"?fieldManager=one", kit.Header{"Impersonate-User", user,
-				"Content-Type", kit.ApplyPatch}, object)
-		}
-		c.Apply(t, path, "two", data("")).Created(t)
-		roles := c.Path("rbac.authorization.k8s.io/v1", "roles")
-		c.Post(t, roles,
-			kit.Manifest("{metadata: {name: patcher}, rules: [{apiGroups: [''], resources: [configmaps], verbs: [patch]}]}")).Created(t)
-		c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings"), kit.Manifest(`{metadata: {name: patcher},
-			roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: patcher}, subjects: [{kind: User, name: %s}]}`, user)).Created(t)
-		harness.Eventually(t, "the user may patch", func() bool {
-			return as(path, data("a: '1'")).Want(t, http.StatusOK, http.StatusForbidden).Code == http.StatusOK
-		})
-		other := kit.With(data(""), "b", "metadata", "name")
-		as(c.Path("v1", "configmaps", "b"), other).Forbidden(t)
-		role := kit.Manifest("{metadata: {name: patcher}, rules: [{apiGroups: [''], resources: [configmaps], verbs: [patch, create]}]}")
-		c.Put(t, roles+"/patcher", role).OK(t)
-		harness.Eventually(t, "the user may create", func() bool {
-			return as(c.Path("v1", "configmaps", "b"), other).Want(t, http.StatusCreated, http.StatusForbidden).Code == http.StatusCreated
-		})
 	}},
 }

@@ -143,7 +143,7 @@ var customDefinitions = []kit.Promise{
 			Want(t, http.StatusCreated).HasField(t, "", "metadata", "namespace")
 		c.Get(t, c.Path(w.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
 	}},
-	{Statement: "deleting a definition deletes its objects", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "deleting a definition deletes its objects, and it is served until the last is gone", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "free", "{}").Want(t, http.StatusCreated)
 		w.Create(t, "held", "metadata: {finalizers: [example.com/held]}").Want(t, http.StatusCreated)

@@ -2,7 +2,6 @@ package customresources
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,28 +26,6 @@ var customServing = []kit.Promise{
 			HasField(t, "2", "metadata", "generation")
 		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusNotFound)
 		c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusNotFound)
-	}},
-	{Statement: "with a status subresource, spec and status are written separately", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, scaled())
-		object := w.Create(t, "a", "spec: {color: red}\nstatus: {phase: x}").Want(t, http.StatusCreated).
-			HasField(t, "", "status").Object(t)
-		kit.SetField(object, "green", "spec", "color")
-		kit.SetField(object, "done", "status", "phase")
-		kit.SetField(object, map[string]any{"a": "b"}, "metadata", "labels")
-		changed := c.Put(t, w.At("v1", "a", "status"), object).Want(t, http.StatusOK).HasField(t, `{"color":"red"}`, "spec").
-			HasField(t, `{"phase":"done"}`, "status").
-			HasField(t, "", "metadata", "labels").HasField(t, "1", "metadata", "generation").Object(t)
-		kit.SetField(changed, "green", "spec", "color")
-		kit.SetField(changed, "other", "status", "phase")
-		c.Put(t, w.At("v1", "a"), changed).Want(t, http.StatusOK).HasField(t, `{"color":"green"}`, "spec").
-			HasField(t, `{"phase":"done"}`, "status").HasField(t, "2", "metadata", "generation")
-		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusOK).HasField(t, `"done"`, "status", "phase").
-			HasField(t, `"green"`, "spec", "color")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a", "status"), `{"status":{"phase":5}}`).
-			Invalid(t, "status.phase")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK).
-			HasField(t, "2", "metadata", "generation")
-		c.Post(t, w.At("v1", "a", "status"), object).Want(t, http.StatusMethodNotAllowed)
 	}},
 	{Statement: "scale reads and writes the replicas of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, scaled())
@@ -81,49 +58,6 @@ var customServing = []kit.Promise{
 			v := kit.CRDVersion("v1", kit.AnySpec, `subresources: {scale: {statusReplicasPath: .status.replicas, specReplicasPath: "`+path+`"}}`)
 			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).
 				Invalid(t, "specReplicasPath: ", part)
-		}
-	}},
-	{Statement: "a Table has the additional printer columns", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, count: {type: integer}, when: {type: string}, list: {type: array, items: {type: string}}}}", `
-additionalPrinterColumns:
-- {name: A, type: string, jsonPath: .spec.a, description: the a}
-- {name: Number, type: integer, jsonPath: .spec.count, priority: 1}
-- {name: Since, type: date, jsonPath: .spec.when}
-- {name: List, type: string, jsonPath: ".spec.list[*]"}`))
-		w.Create(t, "a", "spec: {a: x, count: 5, when: '2020-01-01T00:00:00Z', list: [p, q]}").Want(t, http.StatusCreated)
-		w.Create(t, "b", "spec: {}").Want(t, http.StatusCreated)
-		table := c.Send(t, http.MethodGet, w.At("v1"), kit.Header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"},
-			nil).Want(t, http.StatusOK)
-		var names []string
-		for _, column := range table.Value(t, "columnDefinitions").([]any) {
-			names = append(names, column.(map[string]any)["name"].(string))
-		}
-		if !slices.Equal(names, []string{"Name", "A", "Number", "Since", "List"}) {
-			t.Errorf("the columns are %q", names)
-		}
-		rows := table.Value(t, "rows").([]any)
-		cells := rows[0].(map[string]any)["cells"].([]any)
-		if cells[0] != "a" || cells[1] != "x" || cells[2] != 5.0 || cells[4] != "p" {
-			t.Errorf("the cells are %v", cells)
-		}
-		if cells := rows[1].(map[string]any)["cells"].([]any); cells[1] != "" && cells[1] != nil {
-			t.Errorf("the cells of an object without these fields are %v", cells)
-		}
-		lines := strings.Split(kit.MustKubectl(t, c, "get", w.Name()), "\n")
-		if !slices.Equal(strings.Fields(lines[0]), []string{"NAME", "A", "SINCE", "LIST"}) {
-			t.Errorf("kubectl get prints\n%s", lines[0])
-		}
-		if wide := kit.MustKubectl(t, c, "get", w.Name(), "-o", "wide"); !strings.Contains(strings.Split(wide, "\n")[0], " NUMBER ") {
-			t.Errorf("kubectl get -o wide prints\n%s", wide)
-		}
-	}},
-	{Statement: "without printer columns, a Table has the age", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
-		table := c.Send(t, http.MethodGet, w.At("v1", "a"),
-			kit.Header{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, nil).Want(t, http.StatusOK)
-		if columns := table.FieldJSON(t, "columnDefinitions"); !strings.Contains(columns, `"name":"Age"`) || strings.Count(columns, `"name":`) != 2 {
-			t.Errorf("the columns are %s", columns)
 		}
 	}},
 	{Statement: "lists and watches select by selectable fields", Proof: func(t *testing.T, c *kit.Cluster) {

@@ -87,10 +87,7 @@ var customVersions = []kit.Promise{
 	}},
 	{Statement: "informers miss nothing while the definition changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		client, err := dynamic.NewForConfig(c.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := kit.Must(dynamic.NewForConfig(c.Config))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		resource := schema.GroupVersionResource{Group: w.Group, Version: "v1", Resource: "widgets"}
@@ -111,28 +108,6 @@ var customVersions = []kit.Promise{
 		harness.Eventually(t, "all informers have all objects", func() bool {
 			return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != 15 })
 		})
-	}},
-	{Statement: "a watch receives the deletions of a deleted definition's objects, and ends", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		made := w.Create(t, "a", "{}").Want(t, http.StatusCreated)
-		watch := c.Watch(t, w.At("v1")+"?watch=true&resourceVersion="+made.ResourceVersion(t))
-		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
-		if e := watch.Next(t); e.Type != "DELETED" || e.Name() != "a" {
-			t.Errorf("the watch has %v", e)
-		}
-		watch.End(t)
-	}},
-	{Statement: "a watch ends when the definition changes, so that its client notices the new one", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}"))
-		harness.Eventually(t, "the resource is served", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusOK })
-		watch := c.Watch(t, w.At("v1")+"?watch=true")
-		w.Redefine(t, func(spec map[string]any) {
-			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true")}
-		}).Want(t, http.StatusOK)
-		harness.Eventually(t, "the new schema is in effect", func() bool {
-			return c.Post(t, w.At("v1")+"?dryRun=All", w.Widget("a", "spec: {b: x}")).FieldJSON(t, "spec", "b") != ""
-		})
-		watch.End(t)
 	}},
 }
 

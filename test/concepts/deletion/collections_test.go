@@ -159,12 +159,4 @@ var collectionDeletions = []kit.Promise{
 		kit.Equal(t, c.Delete(t, path+"?watch=true&fieldSelector=metadata.name=none").OK(t).Names(t), []string{})
 		kit.Equal(t, c.Delete(t, path+"?watch=true").OK(t).Names(t), []string{"a"})
 	}},
-	{Statement: "watchers receive the deletion of each object", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := few(t, c)
-		from := c.Get(t, path).ResourceVersion(t)
-		watch := c.Watch(t, path+"?watch=true&labelSelector=some&resourceVersion="+from)
-		c.Delete(t, path+"?labelSelector=some").OK(t)
-		seen := []string{watch.Next(t).Type, watch.Next(t).Type}
-		kit.Equal(t, seen, []string{"DELETED", "DELETED"})
-	}},
 }

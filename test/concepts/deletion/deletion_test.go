@@ -30,9 +30,7 @@ var deletions = []kit.Promise{
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Created(t)
 		a = c.Delete(t, c.Path(groupVersion, "widgets", "a")).OK(t)
-		if group := a.Text(t, "details", "group"); group != c.Namespace+".example.com" {
-			t.Errorf("the group is %q", group)
-		}
+		kit.Equal(t, a.Text(t, "details", "group"), c.Namespace+".example.com")
 	}},
 	{Statement: "deleting a missing object returns 404 with its name", Proof: func(t *testing.T, c *kit.Cluster) {
 		a := c.Delete(t, c.Path("v1", "configmaps", "none")).NotFound(t, `configmaps "none" not found`)

@@ -1,7 +1,6 @@
 package deletion
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -99,34 +98,5 @@ var namespaceDeletions = []kit.Promise{
 			c.Delete(t, c.ClusterPath("v1", "namespaces", name)).Forbidden(t,
 				`namespaces "`+name+`" is forbidden: this namespace may not be deleted`)
 		}
-	}},
-	{Statement: "deleting a definition deletes its objects, and it is served until the last is gone", Proof: func(t *testing.T, c *kit.Cluster) {
-		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		group := strings.TrimSuffix(groupVersion, "/v1")
-		widgets, definition := c.Path(groupVersion, "widgets"), c.ClusterPath("apiextensions.k8s.io/v1",
-			"customresourcedefinitions", "widgets."+group)
-		c.Post(t, widgets, kit.Widget(groupVersion, "a")).Created(t)
-		c.Post(t, widgets, kit.With(kit.Widget(groupVersion, "held"), []string{"example.com/one"}, "metadata", "finalizers")).Created(t)
-		a := c.Delete(t, definition).OK(t)
-		kit.Equal(t, a.Value(t, "metadata", "finalizers"), []any{"customresourcecleanup.apiextensions.k8s.io"})
-		c.WaitGone(t, widgets+"/a")
-		harness.Eventually(t, "the definition's condition says that it is terminating", func() bool {
-			list, _ := c.Get(t, definition).OK(t).Value(t, "status", "conditions").([]any)
-			for _, item := range list {
-				if condition := item.(map[string]any); condition["type"] == "Terminating" && condition["status"] == "True" {
-					return true
-				}
-			}
-			return false
-		})
-		harness.Eventually(t, "objects can no longer be created", func() bool {
-			return c.Post(t, widgets, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated,
-				http.StatusForbidden).Code == http.StatusForbidden
-		})
-		c.Post(t, widgets, kit.Widget(groupVersion, "c")).Forbidden(t,
-			"create not allowed while custom resource definition is terminating")
-		c.SetFinalizers(t, widgets+"/held").OK(t)
-		c.WaitGone(t, definition)
-		c.WaitGone(t, widgets)
 	}},
 }

@@ -17,6 +17,7 @@ import (
 	kmsv1 "k8s.io/kms/apis/v1beta1"
 	kmsservice "k8s.io/kms/pkg/service"
 
+	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -79,10 +80,7 @@ type kmsV1Plugin struct {
 func startKMSv1(t *testing.T) string {
 	t.Helper()
 	socket := socketPath(t)
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := kit.Must(net.Listen("unix", socket))(t)
 	server := grpc.NewServer()
 	kmsv1.RegisterKeyManagementServiceServer(server, kmsV1Plugin{})
 	go server.Serve(listener)
@@ -114,10 +112,7 @@ func turned(data []byte) []byte {
 // socketPath returns a path short enough for a socket, whatever the test's name.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := kit.Must(os.MkdirTemp("", "kms"))(t)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)

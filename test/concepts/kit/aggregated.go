@@ -72,16 +72,11 @@ func StartAggregatedServer(t *testing.T, c *Cluster, address string) *Aggregated
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := Must(tls.X509KeyPair(certificate, key))(t)
 	r.CA = certificate
 	r.server = httptest.NewUnstartedServer(r)
 	r.server.Listener.Close()
-	if r.server.Listener, err = net.Listen("tcp", net.JoinHostPort(address, "0")); err != nil {
-		t.Fatal(err)
-	}
+	r.server.Listener = Must(net.Listen("tcp", net.JoinHostPort(address, "0")))(t)
 	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
 	r.server.EnableHTTP2 = true
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that reject the certificate
@@ -396,32 +391,16 @@ func WaitAvailable(t *testing.T, c *Cluster, name, status, reason string) (messa
 // DialUpgrade upgrades a connection to the protocol echo, and returns it.
 func DialUpgrade(t *testing.T, c *Cluster, path string) (net.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
-	config, err := rest.TLSConfigFor(c.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := Must(rest.TLSConfigFor(c.Config))(t)
 	config.NextProtos = []string{"http/1.1"}
-	connection, err := tls.Dial("tcp", strings.TrimPrefix(c.URL, "https://"), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := Must(tls.Dial("tcp", strings.TrimPrefix(c.URL, "https://"), config))(t)
 	t.Cleanup(func() { connection.Close() })
-	if err := connection.SetDeadline(time.Now().Add(RequestTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, connection.SetDeadline(time.Now().Add(RequestTimeout)))
+	request := Must(http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, nil))(t)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
-	if err := request.Write(connection); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, request.Write(connection))
 	reader := bufio.NewReader(connection)
-	response, err := http.ReadResponse(reader, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := Must(http.ReadResponse(reader, request))(t)
 	return connection, reader, response
 }

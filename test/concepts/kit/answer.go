@@ -129,10 +129,7 @@ func (a Answer) FieldJSON(t testing.TB, fields ...string) string {
 	if !found {
 		return ""
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := Must(json.Marshal(value))(t)
 	return string(text)
 }
 
@@ -150,10 +147,7 @@ func (a Answer) Warns(t testing.TB, texts ...string) Answer {
 	t.Helper()
 	var want []string
 	for _, text := range texts {
-		quoted, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		quoted := Must(json.Marshal(text))(t)
 		want = append(want, "299 - "+string(quoted))
 	}
 	if got := a.Header.Values("Warning"); !slices.Equal(got, want) {

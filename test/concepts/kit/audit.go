@@ -40,10 +40,7 @@ type AuditLog string
 func (l AuditLog) Events(t testing.TB, id, stage string) []AuditEvent {
 	t.Helper()
 	for deadline := time.Now().Add(RequestTimeout); ; time.Sleep(10 * time.Millisecond) { // files have no notifications
-		text, err := os.ReadFile(string(l))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := Must(os.ReadFile(string(l)))(t)
 		events := AuditEvents(t, text, id)
 		if slices.ContainsFunc(events, func(e AuditEvent) bool { return e.Stage == stage }) {
 			return events
@@ -84,10 +81,7 @@ func (l AuditLog) Send(t testing.TB, c *Client, method, path string, headers Hea
 func (l AuditLog) Lacks(t testing.TB, c *Client, id string) {
 	t.Helper()
 	l.Send(t, c, http.MethodGet, "/version", nil, nil)
-	text, err := os.ReadFile(string(l))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := Must(os.ReadFile(string(l)))(t)
 	if events := AuditEvents(t, text, id); len(events) > 0 {
 		t.Errorf("the log has %v", events)
 	}

@@ -25,10 +25,7 @@ type Client struct {
 // NewClient returns a client with the identity in config.
 func NewClient(t testing.TB, config *rest.Config) *Client {
 	t.Helper()
-	h, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := Must(rest.HTTPClientFor(config))(t)
 	h.Timeout = RequestTimeout
 	return &Client{URL: config.Host, HTTP: h}
 }
@@ -60,19 +57,13 @@ func (c *Client) Open(t testing.TB, method, path string, headers Header, body an
 	case string:
 		reader = strings.NewReader(b)
 	default:
-		text, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := Must(json.Marshal(b))(t)
 		reader = bytes.NewReader(text)
 	}
 	if reader != nil {
 		kind = "application/json"
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := Must(http.NewRequestWithContext(t.Context(), method, c.URL+path, reader))(t)
 	if kind != "" {
 		request.Header.Set("Content-Type", kind)
 	}

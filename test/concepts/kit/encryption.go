@@ -21,12 +21,8 @@ func NewEncryptionFile(t *testing.T) EncryptionFile {
 // Write replaces the file as a whole, since the server may read it at any moment.
 func (c EncryptionFile) Write(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(c.Path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(c.Path+".new", c.Path); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.WriteFile(c.Path+".new", []byte(text), 0o600))
+	NoError(t, os.Rename(c.Path+".new", c.Path))
 }
 
 // EncryptionConfig returns the text of a file with these rules.

@@ -30,12 +30,9 @@ func Rule(verbs, resource string, names ...string) rbacv1.PolicyRule {
 // Grant gives a user permissions in the promise's namespace, and waits until they are in effect. It returns the role, as Bind takes it.
 func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) (role string) {
 	t.Helper()
-	created, err := c.Kube.RbacV1().Roles(c.Namespace).Create(t.Context(), &rbacv1.Role{
+	created := Must(c.Kube.RbacV1().Roles(c.Namespace).Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "granted-"}, Rules: rules,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	role = "Role/" + created.Name
 	c.Bind(t, role, "User/"+user)
 	c.WaitForGrant(t, user, c.Namespace, rules[0])
@@ -45,12 +42,9 @@ func (c *Cluster) Grant(t testing.TB, user string, rules ...rbacv1.PolicyRule) (
 // GrantEverywhere gives a user permissions everywhere, and waits until they are in effect.
 func (c *Cluster) GrantEverywhere(t testing.TB, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
-	role, err := c.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+	role := Must(c.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: c.Namespace + "-"}, Rules: rules,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	c.BindEverywhere(t, "ClusterRole/"+role.Name, "User/"+user)
 	c.WaitForGrant(t, user, "", rules[0])
 }
@@ -60,18 +54,14 @@ func (c *Cluster) GrantEverywhere(t testing.TB, user string, rules ...rbacv1.Pol
 func (c *Cluster) Bind(t testing.TB, role string, subjects ...string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "bound-"}, RoleRef: RoleRef(role), Subjects: c.Subjects(subjects)}
-	if _, err := c.Kube.RbacV1().RoleBindings(c.Namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	Must(c.Kube.RbacV1().RoleBindings(c.Namespace).Create(t.Context(), binding, metav1.CreateOptions{}))(t)
 }
 
 // BindEverywhere binds subjects to a ClusterRole everywhere.
 func (c *Cluster) BindEverywhere(t testing.TB, role string, subjects ...string) {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: c.Namespace + "-"}, RoleRef: RoleRef(role), Subjects: c.Subjects(subjects)}
-	if _, err := c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	Must(c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}))(t)
 }
 
 // RoleRef returns the reference to a role that is written "Kind/name".
@@ -113,9 +103,6 @@ func (c *Cluster) WaitForGrant(t testing.TB, user, namespace string, r rbacv1.Po
 // ReviewAccess creates a SubjectAccessReview.
 func (c *Cluster) ReviewAccess(t testing.TB, spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	t.Helper()
-	review, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	review := Must(c.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{}))(t)
 	return review.Status
 }

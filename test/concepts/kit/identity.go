@@ -71,9 +71,7 @@ var SelfSubjectReview = map[string]any{"apiVersion": "authentication.k8s.io/v1",
 func SelfReview(t testing.TB, a Answer) authenticationv1.UserInfo {
 	t.Helper()
 	var review authenticationv1.SelfSubjectReview
-	if err := json.Unmarshal(a.Body, &review); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, json.Unmarshal(a.Body, &review))
 	return review.Status.UserInfo
 }
 
@@ -114,28 +112,16 @@ type Authority struct {
 // NewAuthority returns an authority with its own certificate.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	certificate := Must(cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key))(t)
 	return &Authority{File: WriteFile(t, "ca.crt", string(EncodeCertificate(certificate.Raw))), Certificate: certificate, Key: key}
 }
 
 // Issue issues a certificate according to the template. By default, it is a client certificate that is valid now.
 func (a *Authority) Issue(t testing.TB, template x509.Certificate) KeyPair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	text := Must(keyutil.MarshalPrivateKeyToPEM(key))(t)
 	return KeyPair{a.Sign(t, template, &key.PublicKey), text}
 }
 
@@ -152,10 +138,7 @@ func (a *Authority) Sign(t testing.TB, template x509.Certificate, key any) []byt
 	if template.ExtKeyUsage == nil {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, a.Certificate, key, a.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := Must(x509.CreateCertificate(rand.Reader, &template, a.Certificate, key, a.Key))(t)
 	return EncodeCertificate(der)
 }
 
@@ -175,10 +158,7 @@ func (c *Cluster) Impersonating(t testing.TB, who rest.ImpersonationConfig) *Cli
 // MakeServiceAccount creates a ServiceAccount in the promise's namespace.
 func (c *Cluster) MakeServiceAccount(t testing.TB, name string) *corev1.ServiceAccount {
 	t.Helper()
-	account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := Must(c.Kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
 	return account
 }

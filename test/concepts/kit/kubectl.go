@@ -25,9 +25,7 @@ func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) (output st
 	}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: c.Namespace}
 	config.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
 	command.Env = sqube.KubectlEnv(t, kubeconfig)
 	command.Stdin = strings.NewReader(stdin)

@@ -93,14 +93,8 @@ func (c *Cluster) DefineWidgets(t testing.TB, schema string) string {
 // DeleteAtEnd deletes the object at a path when the test ends: with -against, the server outlives the test.
 func (c *Cluster) DeleteAtEnd(t testing.TB, path string) {
 	t.Cleanup(func() {
-		request, err := http.NewRequest(http.MethodDelete, c.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := c.HTTP.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := Must(http.NewRequest(http.MethodDelete, c.URL+path, nil))(t)
+		response := Must(c.HTTP.Do(request))(t)
 		response.Body.Close()
 	})
 }
@@ -130,6 +124,23 @@ func (c *Cluster) WaitGone(t testing.TB, path string) {
 	harness.Eventually(t, path+" is gone", func() bool { return c.Get(t, path).Code == http.StatusNotFound })
 }
 
+// Must takes what a call returns, and then the test: Must(call())(t) is the value, and an error ends the test.
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		NoError(t, err)
+		return value
+	}
+}
+
+// NoError ends the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Equal fails the test if the values differ; both may be decoded JSON.
 func Equal(t testing.TB, got, want any) {
 	t.Helper()
@@ -142,9 +153,7 @@ func Equal(t testing.TB, got, want any) {
 func WriteFile(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -203,9 +212,6 @@ func (c *Cluster) MakePodWithVolumes(t testing.TB, name, node string) *corev1.Po
 		spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}`, name)).Want(t, http.StatusCreated)
 	c.Post(t, c.Path("v1", "pods"), Manifest(`{apiVersion: v1, kind: Pod, metadata: {name: %[1]s}, spec: {nodeName: %[2]s, serviceAccountName: robot, containers: [{name: c, image: i}],
 		volumes: [{name: s, secret: {secretName: %[1]s}}, {name: m, configMap: {name: %[1]s}}, {name: v, persistentVolumeClaim: {claimName: %[1]s}}]}}`, name, node)).Want(t, http.StatusCreated)
-	pod, err := c.Kube.CoreV1().Pods(c.Namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := Must(c.Kube.CoreV1().Pods(c.Namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	return pod
 }

@@ -64,10 +64,7 @@ type Promise struct {
 func Prove(t *testing.T, args []string, promises ...Promise) {
 	t.Helper()
 	if *Against != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", *Against)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := Must(clientcmd.BuildConfigFromFlags("", *Against))(t)
 		proveOn(t, config, nil, promises)
 		return
 	}
@@ -111,18 +108,13 @@ func NewCluster(t *testing.T, config *rest.Config, server *sqube.Server, number 
 	section, _, _ := strings.Cut(strings.TrimPrefix(t.Name(), "Test"), "/")
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // no client-side limit
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kube := Must(kubernetes.NewForConfig(config))(t)
 	c := &Cluster{Client: NewClient(t, config), Server: server, Config: config, Kube: kube, Namespace: fmt.Sprintf("%s-%d", strings.ToLower(section), number)}
 	if *Against != "" { // its state outlives the test
 		c.Namespace += "-" + rand.String(5)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}}
-	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	Must(kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))(t)
 	if *Against != "" { // it may have no controller to create the account that Pods need
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 		if _, err := kube.CoreV1().ServiceAccounts(c.Namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -40,32 +40,22 @@ func (r Rows) Exists(t testing.TB, resource, namespace, name string) (exists boo
 // History reads the values of all versions of an object that are still kept.
 func (r Rows) History(t testing.TB, resource, namespace, name string) (values []string) {
 	t.Helper()
-	found, err := r.DB.Query("SELECT value FROM history WHERE resource = $1 AND namespace = $2 AND name = $3", resource, namespace, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := Must(r.DB.Query("SELECT value FROM history WHERE resource = $1 AND namespace = $2 AND name = $3", resource, namespace, name))(t)
 	defer found.Close()
 	for found.Next() {
 		var value string
-		if err := found.Scan(&value); err != nil {
-			t.Fatal(err)
-		}
+		NoError(t, found.Scan(&value))
 		values = append(values, value)
 	}
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, found.Err())
 	return values
 }
 
 // Edit changes the value of an object. The server must not be running.
 func (r Rows) Edit(t testing.TB, resource, namespace, name, value string) {
 	t.Helper()
-	result, err := r.DB.Exec("UPDATE log SET value = $1 WHERE replaced_by IS NULL AND resource = $2 AND namespace = $3 AND name = $4",
-		value, resource, namespace, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := Must(r.DB.Exec("UPDATE log SET value = $1 WHERE replaced_by IS NULL AND resource = $2 AND namespace = $3 AND name = $4",
+		value, resource, namespace, name))(t)
 	if n, err := result.RowsAffected(); n != 1 || err != nil {
 		t.Fatalf("%d rows of %s %s, %v", n, resource, name, err)
 	}

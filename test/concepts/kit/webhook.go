@@ -39,10 +39,7 @@ func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := Must(tls.X509KeyPair(certificate, key))(t)
 	h := &Webhook{Server: httptest.NewUnstartedServer(serve), CA: certificate}
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of expected handshake failures
@@ -55,10 +52,7 @@ func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 func (h *Webhook) Vanish(t testing.TB) {
 	t.Helper()
 	h.Close()
-	port, err := harness.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := Must(harness.FreePort())(t)
 	h.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
 }
 

@@ -19,10 +19,7 @@ func TestLists(t *testing.T) {
 
 var collections = []kit.Promise{
 	{Statement: "a list of any resource is of its list kind, and built-in items omit kind and apiVersion", Proof: func(t *testing.T, c *kit.Cluster) {
-		all, err := c.Kube.Discovery().ServerPreferredResources()
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := kit.Must(c.Kube.Discovery().ServerPreferredResources())(t)
 		lists := 0
 		for _, group := range all {
 			for _, resource := range group.APIResources {

@@ -28,9 +28,7 @@ var pages = []kit.Promise{
 			c.Post(t, path, kit.Secret(want[4]+fmt.Sprint(i))).Want(t, http.StatusCreated)
 			page = c.NextPage(t, path+"?limit=2", page)
 			names = append(names, page.Names(t)...)
-			if page.ResourceVersion(t) != first.ResourceVersion(t) {
-				t.Errorf("the pages are from revisions %s and %s", first.ResourceVersion(t), page.ResourceVersion(t))
-			}
+			kit.Equal(t, page.ResourceVersion(t), first.ResourceVersion(t))
 			for _, item := range page.Value(t, "items").([]any) {
 				if metadata := item.(map[string]any)["metadata"].(map[string]any); metadata["labels"] != nil {
 					t.Errorf("%v has labels that it did not have then", metadata["name"])

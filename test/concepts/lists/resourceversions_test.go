@@ -60,9 +60,7 @@ func TestResourceVersions(t *testing.T) {
 			for i := range 20 {
 				version := c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).Want(t, http.StatusOK).ResourceVersion(t)
 				for _, query := range []string{"", "?resourceVersion="} {
-					if got := c.Get(t, path+query).Want(t, http.StatusOK).ResourceVersion(t); got != version {
-						t.Errorf("%s was written, %s read", version, got)
-					}
+					kit.Equal(t, c.Get(t, path+query).Want(t, http.StatusOK).ResourceVersion(t), version)
 				}
 			}
 		}},
@@ -70,9 +68,7 @@ func TestResourceVersions(t *testing.T) {
 			path := c.Path("v1", "secrets", "a")
 			old := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
 			last := c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK).ResourceVersion(t)
-			if got := c.Get(t, path+"?resourceVersion="+last).Want(t, http.StatusOK).ResourceVersion(t); got != last {
-				t.Errorf("not older than %s is %s", last, got)
-			}
+			kit.Equal(t, c.Get(t, path+"?resourceVersion="+last).Want(t, http.StatusOK).ResourceVersion(t), last)
 			for _, version := range []string{"0", "1", old} {
 				if got := c.Get(t, path+"?resourceVersion="+version).Want(t, http.StatusOK).ResourceVersion(t); got != old && got != last {
 					t.Errorf("at %s it is %s", version, got)

@@ -41,10 +41,7 @@ func TestClientsInCBOR(t *testing.T) {
 	}
 	kit.Prove(t, nil, kit.Promise{Statement: "client-go finds built-in and custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		client, err := discovery.NewDiscoveryClientForConfig(c.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := kit.Must(discovery.NewDiscoveryClientForConfig(c.Config))(t)
 		found := func(what string, found bool, err error) {
 			t.Helper()
 			if err != nil || !found {
@@ -67,20 +64,14 @@ func TestClientsInCBOR(t *testing.T) {
 		}
 	}}, kit.Promise{Statement: "client-go's dynamic client writes, reads and watches in CBOR", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		gv, err := schema.ParseGroupVersion(groupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gv := kit.Must(schema.ParseGroupVersion(groupVersion))(t)
 		wire := &wire{}
 		config := rest.CopyConfig(c.Config)
 		config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 			wire.RoundTripper = rt
 			return wire
 		})
-		client, err := dynamic.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := kit.Must(dynamic.NewForConfig(config))(t)
 		dynamicClient(t, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).
 			Namespace(c.Namespace), kit.ConfigMap("a", nil))
 		dynamicClient(t, client.Resource(gv.WithResource("widgets")).Namespace(c.Namespace), kit.Widget(groupVersion, "a"))
@@ -107,33 +98,21 @@ func dynamicClient(t *testing.T, objects dynamic.ResourceInterface, object map[s
 			t.Error(err)
 		}
 	}
-	watcher, err := objects.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	watcher := kit.Must(objects.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a"}))(t)
 	defer watcher.Stop()
-	created, err := objects.Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := kit.Must(objects.Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{}))(t)
 	created.SetLabels(map[string]string{"l": "x"})
 	ok(objects.Update(ctx, created, metav1.UpdateOptions{}))
 	ok(objects.Apply(ctx, "a", &unstructured.Unstructured{Object: kit.With(object, "y", "metadata", "annotations", "a")},
 		metav1.ApplyOptions{FieldManager: "m"}))
 	ok(objects.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"z"}}}`), metav1.PatchOptions{}))
-	got, err := objects.Get(ctx, "a", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := kit.Must(objects.Get(ctx, "a", metav1.GetOptions{}))(t)
 	kit.Equal(t, []any{got.GetLabels()["l"], got.GetAnnotations()["a"]}, []any{"z", "y"})
-	list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: "l=z"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := kit.Must(objects.List(ctx, metav1.ListOptions{LabelSelector: "l=z"}))(t)
 	kit.Equal(t, len(list.Items), 1)
 	ok(nil, objects.Delete(ctx, "a", metav1.DeleteOptions{}))
 	ok(nil, objects.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "l=z"}))
-	_, err = objects.Get(ctx, "a", metav1.GetOptions{})
+	_, err := objects.Get(ctx, "a", metav1.GetOptions{})
 	kit.Equal(t, errors.IsNotFound(err), true)
 	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Modified, watch.Deleted} {
 		if event := <-watcher.ResultChan(); event.Type != want {

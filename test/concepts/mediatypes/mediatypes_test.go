@@ -292,7 +292,9 @@ var negotiated = []kit.Promise{
 				{"", "x", "application/json;pretty=1", true},
 			} {
 				a := c.Send(t, http.MethodGet, path+test.query, kit.Header{"User-Agent", test.agent, "Accept", test.accept}, nil)
-				a.DecodeAs(t, runtime.ContentTypeJSON)
+				if object := a.DecodeAs(t, runtime.ContentTypeJSON); strings.HasSuffix(path, "/a") {
+					kit.Equal(t, object, c.Get(t, path).Object(t))
+				}
 				if got := bytes.Contains(a.Body, []byte("\n  ")); got != test.indented {
 					t.Errorf("%s with %+v is indented: %t", path, test, got)
 				}

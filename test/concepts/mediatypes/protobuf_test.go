@@ -17,19 +17,14 @@ func envelopeOf(t testing.TB, data []byte) (envelope runtime.Unknown) {
 	if !ok {
 		t.Fatalf("%q instead of the magic number", data[:min(len(data), 4)])
 	}
-	if err := envelope.Unmarshal(message); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, envelope.Unmarshal(message))
 	return envelope
 }
 
 // envelop is the reverse of envelopeOf.
 func envelop(t testing.TB, envelope runtime.Unknown) []byte {
 	t.Helper()
-	message, err := envelope.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := kit.Must(envelope.Marshal())(t)
 	return append([]byte("k8s\x00"), message...)
 }
 

@@ -135,10 +135,7 @@ func TestAuditRotation(t *testing.T) {
 		fill := kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 450<<10)}) // twice in an event: a megabyte holds one
 		rotated := func() []string {
 			c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", fill).Want(t, http.StatusCreated)
-			files, err := filepath.Glob(filepath.Join(dir, "audit-*.log.gz"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := kit.Must(filepath.Glob(filepath.Join(dir, "audit-*.log.gz")))(t)
 			return files
 		}
 		first := ""
@@ -149,10 +146,7 @@ func TestAuditRotation(t *testing.T) {
 			return false
 		})
 		harness.Eventually(t, "it is compressed", func() bool {
-			text, err := os.ReadFile(first)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := kit.Must(os.ReadFile(first))(t)
 			if unzip, err := gzip.NewReader(bytes.NewReader(text)); err == nil {
 				text, err = io.ReadAll(unzip)
 				return err == nil && bytes.Contains(text, []byte(`"kind":"Event"`))
@@ -185,10 +179,7 @@ func TestAuditBatches(t *testing.T) {
 			t.Errorf("written before the batch is full: %q, %v, %v", text, webhook.of(id), err)
 		}
 		server.Stop(t)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := kit.Must(os.ReadFile(path))(t)
 		line := regexp.MustCompile(`(?m)^\S+ AUDIT: id="` + id + `" stage="ResponseComplete" ip="127.0.0.1" method="list" user="kubernetes-admin" .*` +
 			`namespace="default" uri="/api/v1/namespaces/default/configmaps" response="200"$`)
 		if !line.Match(text) {

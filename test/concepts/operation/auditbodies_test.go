@@ -164,10 +164,6 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				}
 			}
 		}},
-		{Statement: "an event shows that the version is deprecated", Proof: func(t *testing.T, c *kit.Cluster) {
-			_, e := l.Send(t, c.Client, http.MethodGet, c.Path("v1", "endpoints"), nil, nil)
-			kit.WantAnnotations(t, e, map[string]string{"k8s.io/deprecated": "true"})
-		}},
 		{Statement: "pod security annotates the event with what it enforced and what it would have denied", Proof: func(t *testing.T, c *kit.Cluster) {
 			namespace := c.Namespace + "-audited"
 			c.Post(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{

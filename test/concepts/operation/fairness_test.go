@@ -200,9 +200,7 @@ func TestPlainLimits(t *testing.T) {
 			tooMany(t, user.Post(t, maps, kit.ConfigMap("refused", nil)))
 			tooMany(t, user.Delete(t, maps+"/missing"))
 			a := user.Get(t, maps).Want(t, http.StatusOK)
-			if uid := a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"); uid != "" {
-				t.Errorf("the response has flow schema %s", uid)
-			}
+			kit.Equal(t, a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), "")
 			c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
 			gate.open()
 			for range cap(answers) {
@@ -305,9 +303,7 @@ func TestListCost(t *testing.T) {
 			var value float64
 			for line := range strings.Lines(string(c.Get(t, "/metrics").Body)) {
 				if rest, ok := strings.CutPrefix(line, name+" "); ok {
-					if _, err := fmt.Sscan(rest, &value); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(fmt.Sscan(rest, &value))(t)
 				}
 			}
 			return value
@@ -320,9 +316,7 @@ func TestListCost(t *testing.T) {
 		manager.Get(t, "/version").Want(t, http.StatusOK)
 		before := metric(seats)
 		manager.Get(t, "/api/v1/namespaces/default/configmaps/a")
-		if taken := metric(seats) - before; taken != 1 {
-			t.Errorf("a get takes %v seats", taken)
-		}
+		kit.Equal(t, metric(seats)-before, 1.0)
 		before = metric(seats)
 		manager.Get(t, "/api/v1/configmaps").Want(t, http.StatusOK)
 		if taken := metric(seats) - before; taken < 3 {

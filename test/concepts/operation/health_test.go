@@ -117,9 +117,7 @@ func TestHealthOutage(t *testing.T) {
 	postgres := harness.NewPostgresServer(t)
 	server := sqube.Start(t, sqube.Options{Datastore: postgres.Database(t)})
 	c := kit.NewClient(t, server.Config(t))
-	if err := postgres.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, postgres.Stop())
 	// In /livez, the check etcd passes: restarting the server would not bring the database back.
 	harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -144,9 +142,7 @@ func TestHealthOutage(t *testing.T) {
 	c.Get(t, "/readyz/etcd-readiness").Want(t, http.StatusInternalServerError)
 	c.Get(t, "/livez").Want(t, http.StatusOK)
 	c.Get(t, "/livez/etcd").Want(t, http.StatusOK)
-	if err := postgres.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, postgres.Start())
 	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
 		harness.Eventually(t, path+" succeeds again", func() bool { return c.Get(t, path).Code == http.StatusOK })
 	}
@@ -157,9 +153,7 @@ func TestHealthShutdown(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
 		c := kit.NewClient(t, server.Config(t))
-		if err := syscall.Kill(server.Pid(), syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, syscall.Kill(server.Pid(), syscall.SIGTERM))
 		harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 		if body := string(c.Get(t, "/readyz").Body); !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
 			t.Errorf("/readyz returns\n%s", body)
@@ -215,22 +209,14 @@ func TestHealthGrace(t *testing.T) {
 // the test ends.
 func startUnready(t *testing.T, datastore, dir string, args ...string) string {
 	t.Helper()
-	port, err := harness.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := kit.Must(harness.FreePort())(t)
 	serve := []string{"serve", "--data-dir", dir, "--datastore", datastore, "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(port)}
 	cmd := exec.CommandContext(t.Context(), sqube.Binary(t), append(serve, args...)...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Wait() }) // killed by the end of the test's context
 	url := fmt.Sprintf("https://127.0.0.1:%d", port)
 	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(rest.HTTPClientFor(config))(t)
 	harness.Eventually(t, "the server responds", func() bool {
 		response, err := client.Get(url + "/livez")
 		if err != nil {

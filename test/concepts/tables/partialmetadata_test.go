@@ -60,10 +60,7 @@ var partialMetadata = []kit.Promise{
 		}
 	}},
 	{Statement: "client-go's metadata client reads any resource", Proof: func(t *testing.T, c *kit.Cluster) {
-		client, err := metadata.NewForConfig(c.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := kit.Must(metadata.NewForConfig(c.Config))(t)
 		labelledPair(t, c)
 		for _, resource := range []schema.GroupVersionResource{
 			{Version: "v1", Resource: "secrets"}, {Group: c.Namespace + ".example.com", Version: "v1", Resource: "widgets"},
@@ -73,12 +70,6 @@ var partialMetadata = []kit.Promise{
 				t.Errorf("it lists %v for %v, %v", got, resource, err)
 			}
 		}
-	}},
-	{Statement: "watch events can have only metadata too", Proof: func(t *testing.T, c *kit.Cluster) {
-		version := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
-		a := c.Send(t, http.MethodPost, c.Path("v1", "secrets"), kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, kit.Secret("a")).Want(t, http.StatusCreated)
-		watch := c.WatchAs(t, 1, kit.Header{"Accept", kit.AsMetadata(runtime.ContentTypeJSON, "v1")}, c.Path("v1", "secrets")+"?watch=true&resourceVersion="+version)
-		kit.Equal(t, watch.Value(t, "object"), any(a.Object(t)))
 	}},
 }
 

@@ -19,10 +19,7 @@ import (
 // TestCurl runs the commands of this folder's README in one shell, and compares the output with the one shown there, in
 // which "…" stands for anything.
 func TestCurl(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := kit.Must(os.ReadFile("README.md"))(t)
 	steps := session(t, string(readme))
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()

@@ -33,7 +33,7 @@ var subresources = []kit.Promise{
 			c.Delete(t, status).Want(t, http.StatusMethodNotAllowed)
 		}
 	}},
-	{Statement: "scale has the same kind for all resources with replicas", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "scale has the same kind for all resources with replicas, and a write of it changes only these", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
 		template := "template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}"
 		for path, object := range map[string]map[string]any{
@@ -43,11 +43,15 @@ var subresources = []kit.Promise{
 			c.Path("v1", "replicationcontrollers"): kit.Manifest("{metadata: {name: a}, spec: {replicas: 3, selector: {a: b}, %s}}", template),
 			c.Path(version, "widgets"):             kit.With(kit.Widget(version, "a"), int64(3), "spec", "replicas"),
 		} {
-			c.Post(t, path, object).Want(t, http.StatusCreated)
-			scale := c.Get(t, path+"/a/scale").Want(t, http.StatusOK)
+			created := c.Post(t, path, object).Created(t)
+			scale := c.Get(t, path+"/a/scale").OK(t)
+			kit.Equal(t, scale.ResourceVersion(t), created.ResourceVersion(t))
 			kit.Equal(t, []any{scale.Text(t, "kind"), scale.Text(t, "apiVersion"), scale.Value(t, "spec", "replicas")}, []any{"Scale", "autoscaling/v1", 3.0})
-			c.Put(t, path+"/a/scale", kit.With(scale.Object(t), int64(5), "spec", "replicas")).Want(t, http.StatusOK)
-			kit.Equal(t, c.Get(t, path+"/a").Value(t, "spec", "replicas"), any(5.0))
+			written := c.Put(t, path+"/a/scale", kit.With(scale.Object(t), int64(5), "spec", "replicas")).OK(t)
+			whole := c.Get(t, path+"/a")
+			kit.Equal(t, whole.ResourceVersion(t), written.ResourceVersion(t))
+			kit.Equal(t, whole.Value(t, "spec"), kit.With(created.Object(t), 5, "spec", "replicas")["spec"])
+			c.Put(t, path+"/a/scale", kit.With(scale.Object(t), "b", "metadata", "name")).BadRequest(t, "(b) does not match the name on the URL (a)")
 			c.Patch(t, kit.MergePatch, path+"/a/scale", `{"spec":{"replicas":2}}`).Want(t, http.StatusOK)
 			kit.Equal(t, c.Get(t, path+"/a").Value(t, "spec", "replicas"), any(2.0))
 			c.Put(t, path+"/a/scale", scale.Object(t)).Refused(t, http.StatusConflict, "Conflict", "the object has been modified")
@@ -177,13 +181,7 @@ var subresources = []kit.Promise{
 // certificateRequest returns a request for a CertificateSigningRequest.
 func certificateRequest(t *testing.T) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := cert.MakeCSR(key, &pkix.Name{CommonName: "jane"}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := kit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	text := kit.Must(cert.MakeCSR(key, &pkix.Name{CommonName: "jane"}, nil, nil))(t)
 	return base64.StdEncoding.EncodeToString(text)
 }

@@ -120,37 +120,6 @@ var verbs = []kit.Promise{
 			c.Get(t, path).Want(t, http.StatusOK)
 		}
 	}},
-	{Statement: "pretty indents JSON without changing it", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
-		for _, path := range []string{c.Path("v1", "secrets", "a"), c.Path("v1", "secrets", "none"), "/api/v1"} {
-			plain := c.Get(t, path)
-			for value, indented := range map[string]bool{"true": true, "1": true, "false": false, "0": false, "": false} {
-				a := c.Get(t, path+"?pretty="+value)
-				kit.Equal(t, a.Object(t), plain.Object(t))
-				if strings.Contains(string(a.Body), "\n  \"") != indented {
-					t.Errorf("%s: %.40q", a.Request, a.Body)
-				}
-			}
-		}
-		// Browsers and curl get indented JSON.
-		if a := c.Send(t, http.MethodGet, c.Path("v1", "secrets", "a"), kit.Header{"User-Agent", "curl/8"}, nil); !strings.Contains(string(a.Body), "\n  \"") {
-			t.Errorf("curl gets %.40q", a.Body)
-		}
-	}},
-	{Statement: "the old paths under watch are still watches", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
-		version := c.DefineWidgets(t, kit.AnySchema)
-		for _, path := range []string{
-			"/api/v1/watch/namespaces/" + c.Namespace + "/secrets?", "/api/v1/watch/namespaces/" + c.Namespace + "/secrets/a?", "/api/v1/watch/secrets?fieldSelector=metadata.namespace%3D" + c.Namespace,
-		} {
-			a := c.WatchAs(t, 1, nil, path+"&resourceVersion=0")
-			kit.Equal(t, []any{a.Text(t, "type"), a.Value(t, "object", "metadata", "name")}, []any{"ADDED", "a"})
-		}
-		c.Get(t, "/api/v1/watch/namespaces?resourceVersion=0&timeoutSeconds=1").Want(t, http.StatusOK)
-		c.Get(t, "/api/v1/watch/nodes/none?timeoutSeconds=1").Want(t, http.StatusOK)
-		c.Get(t, "/apis/"+version+"/watch/widgets?timeoutSeconds=1").Want(t, http.StatusOK)
-		c.Post(t, "/api/v1/watch/namespaces/"+c.Namespace+"/secrets", kit.Secret("b")).Want(t, http.StatusMethodNotAllowed)
-	}},
 }
 
 // With --cors-allowed-origins, pages of other origins may use the API.

@@ -66,9 +66,7 @@ func TestRuntimeConfig(t *testing.T) {
 			if !strings.Contains(string(c.Get(t, "/openapi/v3").Body), `"apis/coordination.k8s.io/v1alpha2"`) {
 				t.Error("OpenAPI does not have it")
 			}
-			if preferred := c.Get(t, "/apis/coordination.k8s.io").Text(t, "preferredVersion", "version"); preferred != "v1" {
-				t.Errorf("the preferred version is %s", preferred)
-			}
+			kit.Equal(t, c.Get(t, "/apis/coordination.k8s.io").Text(t, "preferredVersion", "version"), "v1")
 		}},
 		kit.Promise{Statement: "single resources of a disabled version can be enabled", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Get(t, "/apis/resource.k8s.io/v1alpha3/devicetaintrules").Want(t, http.StatusOK)

@@ -34,14 +34,8 @@ func http11(t testing.TB, c *kit.Cluster) *kit.Client {
 func dialWebSocket(t testing.TB, c *kit.Cluster, config *rest.Config, path string, headers kit.Header,
 	protocols ...string) (*websocket.Conn, error) {
 	t.Helper()
-	secure, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := websocket.NewConfig("wss"+strings.TrimPrefix(c.URL, "https")+path, "https://example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secure := kit.Must(rest.TLSConfigFor(config))(t)
+	w := kit.Must(websocket.NewConfig("wss"+strings.TrimPrefix(c.URL, "https")+path, "https://example.com"))(t)
 	w.TlsConfig, w.Protocol = secure, protocols
 	if config.BearerToken != "" {
 		w.Header.Set("Authorization", "Bearer "+config.BearerToken)
@@ -60,9 +54,7 @@ func dialWebSocket(t testing.TB, c *kit.Cluster, config *rest.Config, path strin
 func receive(t testing.TB, ws *websocket.Conn) kit.Event {
 	t.Helper()
 	var e kit.Event
-	if err := websocket.JSON.Receive(ws, &e); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, websocket.JSON.Receive(ws, &e))
 	return e
 }
 
@@ -118,10 +110,7 @@ var watchTransports = []kit.Promise{
 		for path, object := range map[string]map[string]any{
 			c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
 		} {
-			ws, err := dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil))(t)
 			c.Post(t, path, object).Want(t, http.StatusCreated)
 			e := receive(t, ws)
 			kit.Equal(t, []any{e.Type, e.Name(), e.Object["kind"]}, []any{"ADDED", "a", object["kind"]})
@@ -134,19 +123,10 @@ var watchTransports = []kit.Promise{
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		for accept, want := range map[string]byte{"": websocket.TextFrame, kit.Protobuf: websocket.BinaryFrame,
 			kit.CBOR: websocket.BinaryFrame} {
-			ws, err := dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", kit.Header{"Accept", accept})
-			if err != nil {
-				t.Fatal(err)
-			}
-			frame, err := ws.NewFrameReader()
-			if err != nil {
-				t.Fatal(err)
-			}
+			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", kit.Header{"Accept", accept}))(t)
+			frame := kit.Must(ws.NewFrameReader())(t)
 			kit.Equal(t, frame.PayloadType(), want)
-			data, err := io.ReadAll(frame)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := kit.Must(io.ReadAll(frame))(t)
 			contentType := map[string]string{"": runtime.ContentTypeJSON, kit.Protobuf: kit.Protobuf,
 				kit.CBOR: runtime.ContentTypeCBORSequence}[accept]
 			if accept == kit.Protobuf { // a frame is its own length
@@ -158,10 +138,7 @@ var watchTransports = []kit.Promise{
 	}},
 	{Statement: "a watch over WebSocket ends with its timeout, and when the client closes it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		ws, err := dialWebSocket(t, c, c.Config, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=none", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=none", nil))(t)
 		var e kit.Event
 		if err := websocket.JSON.Receive(ws, &e); err != io.EOF {
 			t.Errorf("the watch ends with %v, %v", e, err)
@@ -171,10 +148,7 @@ var watchTransports = []kit.Promise{
 		path := c.Path("v1", "configmaps")
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
 		for _, protocol := range []string{"base64.binary.k8s.io", "binary.k8s.io", "anything"} {
-			ws, err := dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil, protocol)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil, protocol))(t)
 			kit.Equal(t, ws.Config().Protocol, []string{protocol})
 			kit.Equal(t, receive(t, ws).Name(), "a") // in the same frames as without one
 		}
@@ -183,17 +157,11 @@ var watchTransports = []kit.Promise{
 		}
 	}},
 	{Statement: "browsers send their token as a subprotocol, in addition to another one", Proof: func(t *testing.T, c *kit.Cluster) {
-		account, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).
+		account := kit.Must(c.Kube.CoreV1().ServiceAccounts(c.Namespace).
 			Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "browser"}},
-				metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := c.Kube.CoreV1().ServiceAccounts(c.Namespace).
-			CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+				metav1.CreateOptions{}))(t)
+		token := kit.Must(c.Kube.CoreV1().ServiceAccounts(c.Namespace).
+			CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
 		rbac := "rbac.authorization.k8s.io/v1"
 		c.Post(t, c.Path(rbac, "roles"), kit.Manifest(`{apiVersion: %s, kind: Role, metadata: {name: browser}, rules: [{apiGroups: [""], resources: [configmaps], verbs: [watch]}]}`, rbac)).
 			Want(t, http.StatusCreated)

@@ -35,28 +35,6 @@ var generatedValues = []kit.Promise{
 		kit.Equal(t, a.Text(t, "message"), "resourceVersion should not be set on objects to be created")
 		c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
 	}},
-	{Statement: "without a name, one is generated from generateName, which is kept", Proof: func(t *testing.T, c *kit.Cluster) {
-		names := map[string]bool{}
-		for range 5 {
-			a := c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"generateName":"a-"}}`).Created(t)
-			name := a.Text(t, "metadata", "name")
-			if !regexp.MustCompile(`^a-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(name) || a.Text(t, "metadata",
-				"generateName") != "a-" {
-				t.Errorf("the response is %s", a.Body)
-			}
-			names[name] = true
-		}
-		if len(names) != 5 {
-			t.Errorf("the names are %v", names)
-		}
-		a := c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"name":"own","generateName":"a-"}}`).Created(t)
-		kit.Equal(t, a.Text(t, "metadata", "name"), "own")
-		long := strings.Repeat("x", 300)
-		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"generateName":"`+long+`"}}`).Invalid(t, "metadata.generateName")
-		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"generateName":"`+long[:253]+`"}}`).Created(t)
-		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{}}`).Invalid(t,
-			"metadata.name: Required value: name or generateName is required")
-	}},
 	{Statement: "a Job without labels gets those of its template, some of which the server sets, and can be selected by them", Proof: func(t *testing.T, c *kit.Cluster) {
 		jobs := c.Path("batch/v1", "jobs")
 		job := kit.Manifest(`{metadata: {name: once}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}}`)

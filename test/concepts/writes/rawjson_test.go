@@ -113,10 +113,7 @@ func decoded(t *testing.T, a kit.Answer) runtime.Object {
 func protobufOf(t *testing.T, object runtime.Object) []byte {
 	t.Helper()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), kit.Protobuf)
-	data, err := runtime.Encode(info.Serializer, object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := kit.Must(runtime.Encode(info.Serializer, object))(t)
 	return data
 }
 
@@ -144,14 +141,8 @@ func inProtobuf(t *testing.T, c *kit.Cluster, collection, name, version, want st
 	watching := rest.CopyConfig(c.Config)
 	watching.ContentType, watching.NegotiatedSerializer = kit.Protobuf, scheme.Codecs.WithoutConversion()
 	watching.GroupVersion, watching.APIPath = &schema.GroupVersion{Version: "v1"}, "/api"
-	client, err := rest.RESTClientFor(watching)
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := client.Get().AbsPath(collection).Param("watch", "true").Param("fieldSelector", "metadata.name="+name).Watch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.Must(rest.RESTClientFor(watching))(t)
+	events := kit.Must(client.Get().AbsPath(collection).Param("watch", "true").Param("fieldSelector", "metadata.name="+name).Watch(t.Context()))(t)
 	defer events.Stop()
 	event := <-events.ResultChan()
 	if event.Type != watch.Added {
@@ -164,10 +155,7 @@ func inProtobuf(t *testing.T, c *kit.Cluster, collection, name, version, want st
 func inText(t *testing.T, c *kit.Cluster, collection, name string) {
 	t.Helper()
 	path := collection + "/" + name
-	compact, err := json.Marshal(json.RawMessage(asWritten))
-	if err != nil {
-		t.Fatal(err)
-	}
+	compact := kit.Must(json.Marshal(json.RawMessage(asWritten)))(t)
 	plain := c.Get(t, path).OK(t)
 	for _, a := range []kit.Answer{
 		plain, c.Get(t, collection+"?fieldSelector=metadata.name="+name), c.WatchAs(t, 1, nil, collection+"?watch=true&fieldSelector=metadata.name="+name),
@@ -273,9 +261,7 @@ func testRaw(t *testing.T, c *kit.Cluster, kind, path, object, status, immutable
 	// In protobuf spaces may follow the JSON. (Upstream's field manager panics if they precede it.)
 	const spaced = "{\"a\" : 1}\n "
 	typed := reflect.New(reflect.TypeOf(got).Elem()).Interface().(runtime.Object)
-	if err := json.Unmarshal([]byte(body(other, object, "{}")), typed); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal([]byte(body(other, object, "{}")), typed))
 	around(reflect.ValueOf(typed), spaced)
 	typed.GetObjectKind().SetGroupVersionKind(got.GetObjectKind().GroupVersionKind())
 	binary := kit.Header{"Content-Type", kit.Protobuf}

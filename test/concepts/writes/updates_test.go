@@ -199,7 +199,9 @@ var subresourceUpdates = []kit.Promise{
 				`{"status":{"replicas":2},"spec":{"replicas":9},"metadata":{"labels":{"a":"b"}}}`).OK(t)
 			kit.Equal(t, a.Value(t, "status", "replicas"), 2.0)
 			kit.Equal(t, a.Value(t, "spec", "replicas"), 3.0)
+			kit.Equal(t, a.Value(t, "metadata", "labels"), nil)
 			kit.Equal(t, a.Value(t, "metadata", "generation"), 1.0)
+			c.Patch(t, kit.MergePatch, path+"/status", `{"status":{"replicas":"many"}}`).Invalid(t, "status.replicas")
 			a = c.Put(t, path, kit.With(kit.With(a.Object(t), 4, "spec", "replicas"), 8, "status", "replicas")).OK(t)
 			kit.Equal(t, a.Value(t, "status", "replicas"), 2.0)
 			kit.Equal(t, a.Value(t, "spec", "replicas"), 4.0)
@@ -208,28 +210,6 @@ var subresourceUpdates = []kit.Promise{
 			kit.Equal(t, a.Value(t, "spec", "replicas"), 4.0)
 			c.Put(t, path+"/status", kit.With(a.Object(t), created.ResourceVersion(t), "metadata", "resourceVersion")).Conflict(t, kit.ModifiedMessage)
 			kit.Equal(t, c.Get(t, path+"/status").OK(t).Object(t), c.Get(t, path).Object(t))
-		}
-	}},
-	{Statement: "a write of the scale changes only the replicas", Proof: func(t *testing.T, c *kit.Cluster) {
-		groupVersion := c.DefineWidgets(t, kit.StructuralSchema)
-		for path, object := range map[string]map[string]any{
-			c.Path("apps/v1", "deployments", "a"): kit.Deployment("a"),
-			c.Path(groupVersion, "widgets", "a"):  kit.With(kit.Widget(groupVersion, "a"), 3, "spec", "replicas"),
-		} {
-			created := c.Post(t, kit.CollectionOf(path), object).Created(t)
-			scale := c.Get(t, path+"/scale").OK(t)
-			kit.Equal(t, scale.Text(t, "apiVersion")+" "+scale.Text(t, "kind"), "autoscaling/v1 Scale")
-			kit.Equal(t, scale.Value(t, "spec", "replicas"), 3.0)
-			kit.Equal(t, scale.ResourceVersion(t), created.ResourceVersion(t))
-			a := c.Put(t, path+"/scale", kit.With(scale.Object(t), 5, "spec", "replicas")).OK(t)
-			kit.Equal(t, a.Value(t, "spec", "replicas"), 5.0)
-			c.Put(t, path+"/scale", kit.With(scale.Object(t), 6, "spec", "replicas")).Conflict(t, kit.ModifiedMessage)
-			whole := c.Get(t, path).OK(t)
-			kit.Equal(t, whole.Value(t, "spec"), kit.With(created.Object(t), 5, "spec", "replicas")["spec"])
-			kit.Equal(t, whole.ResourceVersion(t), a.ResourceVersion(t))
-			c.Patch(t, kit.MergePatch, path+"/scale", `{"spec":{"replicas":-1}}`).Invalid(t, "spec.replicas")
-			c.Put(t, path+"/scale", kit.With(scale.Object(t), "b", "metadata", "name")).BadRequest(t,
-				"(b) does not match the name on the URL (a)")
 		}
 	}},
 }
