@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -33,7 +32,6 @@ func TestQuickRun(t *testing.T) {
 		"wear":    {"--quick", "--floor=false", "--writes", "40", "--duration", "2s"},
 
 		"control-plane": {"--quick", "--nodes", "2", "--pods", "4", "--replicas", "2"},
-		"namespaces":    {"--quick"},
 		"definitions":   {"--quick", "--floor=false"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {
@@ -63,12 +61,12 @@ func TestQuickRun(t *testing.T) {
 			if want := []string{"sqube-sqlite", "sqube-postgres", "floor"}[:len(f.servers)]; len(want) < 2 || !slices.Equal(f.servers, want) {
 				t.Errorf("measured %v instead of %v", f.servers, want)
 			}
-			for _, row := range suite.rows {
+			for _, row := range suite.rows() {
 				for _, server := range f.servers[:2] {
 					switch value := f.of(server, row); {
-					case row.unit == failures && value > 0:
+					case row.unit == failures.unit && value > 0:
 						t.Errorf("%s: %.0f clients got no complete response in %q", server, value, row.phase)
-					case row.unit != failures && row.unit != writtenMinute && row.unit != coreShare && value == 0 && !strings.HasPrefix(row.unit, "Postgres"):
+					case row.unit != failures.unit && row.unit != writtenMinute.unit && row.unit != idleCPU.unit && value == 0 && !strings.HasPrefix(row.unit, "Postgres"):
 						t.Errorf("%s: no figure for %q, %s", server, row.phase, row.unit)
 					}
 				}
@@ -142,23 +140,14 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// TestListenerOf finds the process that listens on a port: this one.
-func TestListenerOf(t *testing.T) {
-	https := httptest.NewTLSServer(newFloorHandler(1))
-	t.Cleanup(https.Close)
-	server := https.URL
-	pid, err := listenerOf(server)
-	if err != nil {
-		t.Fatal(err)
+// TestProcessFigures reads the CPU time and the memory of this process.
+func TestProcessFigures(t *testing.T) {
+	self := []int{os.Getpid()}
+	if cpu, err := cpuTime(self); err != nil || cpu < 0 {
+		t.Errorf("CPU time: %s, %v", cpu, err)
 	}
-	if pid != os.Getpid() {
-		t.Errorf("the listener of %s is process %d, not %d", server, pid, os.Getpid())
-	}
-	if cpu, err := cpuTime([]int{pid}); err != nil || cpu < 0 {
-		t.Errorf("CPU time of this process: %s, %v", cpu, err)
-	}
-	if m, err := readMemory([]int{pid}); err != nil || m.RSS < m.Anonymous || m.Anonymous == 0 {
-		t.Errorf("memory of this process: %+v, %v", m, err)
+	if m, err := readMemory(self); err != nil || m.RSS < m.Anonymous || m.Anonymous == 0 {
+		t.Errorf("memory: %+v, %v", m, err)
 	}
 }
 

@@ -13,31 +13,14 @@ var planeSizes = func() sizes {
 	return s
 }()
 
-// The phases of `bench control-plane`.
-const (
-	phasePlaneReady = "start to the first pod that a Deployment has on a node"
-	phasePlanePods  = "all pods run"
-)
-
 func planePhases(sizes) []phase {
 	return []phase{
-		{phaseStart, false, func(s *session, _ context.Context) (result, error) { return s.started() }},
-		{phasePlaneReady, false, (*session).planeReady},
-		{phasePlanePods, false, (*session).planePods},
-		{phaseLoaded, false, (*session).memory},
-		{phaseIdle, false, (*session).idle},
+		{phaseStart, false, func(s *session, _ context.Context) (result, error) { return s.started() }, []row{seconds.with(true)}},
+		{"start to the first pod that a Deployment has on a node", false, (*session).planeReady, []row{seconds.with(true)}},
+		{"all pods run", false, (*session).planePods, nil},
+		{"memory, all pods run", false, (*session).memory, memoryRows},
+		{"nothing but nodes' Leases", false, (*session).idle, []row{idleCPU, idleDatabaseCPU, writtenMinute}},
 	}
-}
-
-// planeRows are the lines of its table.
-var planeRows = []row{
-	{"start to /readyz", "s", phaseStart, "%.2f", seconds, true, ""},
-	{phasePlaneReady, "s", phasePlaneReady, "%.2f", seconds, true, ""},
-	{"memory, all pods run", "RSS MiB", phaseLoaded, "%.0f", rss, true, ""},
-	{"", "anonymous MiB", phaseLoaded, "%.0f", anonymous, true, ""},
-	{"nothing but nodes' Leases", "CPU, % of a core", phaseIdle, "%.2f", idleCPU, true, ""},
-	{"", "Postgres CPU, % of a core", phaseIdle, "%.2f", idleDatabaseCPU, false, ""},
-	{"", writtenMinute, phaseIdle, "%.0f", func(r result) figure { return r.WrittenMinute }, true, ""},
 }
 
 // planeReady joins the nodes, creates a Deployment, and reports how long after the start of the first process one of its pods

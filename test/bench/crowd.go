@@ -5,29 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// The phases of `bench crowd`, whose clients list all pods at once, each once.
-const (
-	phaseCrowdJSON        = "all list pods, JSON"
-	phaseCrowdGzip        = "all list pods, JSON, gzip"
-	phaseCrowdProto       = "all list pods, protobuf"
-	phaseCrowdTable       = "all list pods, Table"
-	phaseCrowdStream      = "all list pods by streaming lists, JSON"
-	phaseCrowdStreamProto = "all list pods by streaming lists, protobuf"
-)
-
+// crowdPhases have clients that list all pods at once, each once.
 func crowdPhases(n sizes) []phase {
 	pods, stream := get(podsPath), get(streamPath(podsPath))
+	shown := []row{peak, cpuMillis, p50, failures}
 	return []phase{
-		{phaseStart, false, (*session).start},
-		{phasePods, false, createPods(32)},
-		{phaseLoaded, false, (*session).memory},
-		{phaseCrowdJSON, false, crowd(pods, (*client).discard)},
-		{phaseCrowdGzip, false, crowd(pods.gzip(), (*client).discard)},
-		{phaseCrowdProto, false, crowd(pods.as(mediaProtobuf), (*client).discard)},
-		{phaseCrowdTable, false, crowd(pods.as(mediaTable), (*client).discard)},
-		{phaseCrowdStream, false, crowd(stream, (*client).discardStream)},
-		{phaseCrowdStreamProto, false, crowd(stream.as(mediaProtobufWatch), (*client).discardStream)},
-		{phaseAfterLists, false, (*session).memory},
+		{phaseStart, false, (*session).start, nil},
+		{"create Pod, 32 clients", false, createPods(32), nil},
+		{phaseWritten, false, (*session).memory, []row{rss}},
+		{"all list pods, JSON", false, crowd(pods, (*client).discard), shown},
+		{"all list pods, JSON, gzip", false, crowd(pods.gzip(), (*client).discard), shown},
+		{"all list pods, protobuf", false, crowd(pods.as(mediaProtobuf), (*client).discard), shown},
+		{"all list pods, Table", false, crowd(pods.as(mediaTable), (*client).discard), shown},
+		{"all list pods by streaming lists, JSON", false, crowd(stream, (*client).discardStream), shown},
+		{"all list pods by streaming lists, protobuf", false, crowd(stream.as(mediaProtobufWatch), (*client).discardStream), shown},
+		{"memory afterwards", false, (*session).memory, []row{rss}},
 	}
 }
 

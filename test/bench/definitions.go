@@ -26,48 +26,24 @@ var definitionSteps = []struct {
 	of      string
 }{{1, "a hundredth of the definitions"}, {10, "a tenth of them"}, {100, "all of them"}}
 
-// The phases of `bench definitions`: one without definitions, and four of each step.
-const (
-	phaseNoDefinitions   = "restart without definitions"
-	phaseDefine          = "create definitions, 4 clients: "
-	phaseDefined         = "restart: "
-	phaseDefineOne       = "one more, until it has an object: "
-	phaseDefinedDocument = "discovery and list of OpenAPI documents: "
-)
-
 // definitionPhases measures what CustomResourceDefinitions cost a server that nobody asks for their objects.
 func definitionPhases(n sizes) []phase {
 	all := []phase{
-		{phaseStart, false, (*session).start},
-		{phaseNoDefinitions, false, (*session).restartSettled},
+		{phaseStart, false, (*session).start, nil},
+		{"restart without definitions", false, (*session).restartSettled, nil},
 	}
 	before := 0
 	for _, step := range definitionSteps {
 		begin, end := before, max(before+1, n.Definitions*step.percent/100)
 		all = append(all,
-			phase{phaseDefine + step.of, false, defineAll(begin, end)},
-			phase{phaseDefined + step.of, false, restartDefined(end)},
-			phase{phaseDefineOne + step.of, false, (*session).defineMore},
-			phase{phaseDefinedDocument + step.of, false, (*session).readDocuments})
+			phase{step.of + ": create one", false, defineAll(begin, end), []row{cpuMillis}},
+			phase{step.of + ": restart", false, restartDefined(end), []row{rssEach, anonymousEach, cpuMillis}},
+			phase{step.of + ": one more, until it has an object", false, (*session).defineMore, []row{p50.with(true), longest}},
+			phase{step.of + ": aggregated discovery and /openapi/v3", false, (*session).readDocuments, []row{cpuMillis}})
 		before = end
 	}
 	return all
 }
-
-// definitionRows are the lines of its table.
-var definitionRows = func() (rows []row) {
-	for _, step := range definitionSteps {
-		rows = append(rows,
-			row{step.of + ": create one", cpuMillisEach, phaseDefine + step.of, "%.1f", cpuMillis, true, ""},
-			row{"memory after a restart", "RSS KiB each", phaseDefined + step.of, "%.0f", func(r result) figure { return r.RSSEach }, true, ""},
-			row{"", "anonymous KiB each", phaseDefined + step.of, "%.0f", func(r result) figure { return r.AnonymousEach }, true, ""},
-			row{"restart", cpuMillisEach, phaseDefined + step.of, "%.1f", cpuMillis, true, ""},
-			row{"one more, until it has an object", "p50 ms", phaseDefineOne + step.of, "%.0f", p50, true, ""},
-			row{"", "longest ms", phaseDefineOne + step.of, "%.0f", func(r result) figure { return r.Longest }, false, ""},
-			row{"aggregated discovery and /openapi/v3", cpuMillisEach, phaseDefinedDocument + step.of, "%.1f", cpuMillis, true, ""})
-	}
-	return rows
-}()
 
 // definitionFiles uses the YAML files in a folder for definitions.
 func (s *sizes) definitionFiles(folder string) (err error) {

@@ -5,7 +5,6 @@
 //	go run ./test/bench --peers etcd,kine-sqlite          # kube-apiserver on etcd and on kine in the same run
 //	go run ./test/bench --peers etcd --rounds 5 >run.jsonl
 //	go run ./test/bench plot <run.jsonl >ratios.svg       # draws the ratios of a recorded run; "table" prints its table again
-//	go run ./test/bench --kubeconfig FILE [--pid N,N]     # whatever server the file names, in the same run
 //	go run ./test/bench size                              # what work costs in a collection of 100,000 objects with 1,000 watches,
 //	                                                      # over what it costs in a hundredth of that
 //	go run ./test/bench --peers etcd watches              # what watches cost: events to 100 of them, 10,000 idle ones on shared and
@@ -17,7 +16,6 @@
 //	                                                      # tenth of that before; on Postgres a server is killed; fails if one of
 //	                                                      # Kubernetes' objectives is missed, or if a node costs more among many
 //	go run ./test/bench --peers etcd control-plane        # what a control plane takes that has 100 pods and nothing to do
-//	go run ./test/bench --peers etcd namespaces           # what 5,000 namespaces cost, and to delete 1,000 of them
 //	go run ./test/bench --peers etcd definitions          # what 10, 100 and 1,000 CustomResourceDefinitions cost
 //	go run ./test/bench --peers etcd,kine-sqlite wear     # how many bytes each write puts on the disk
 //	go run ./test/bench history                           # what it costs to keep history, and to read it

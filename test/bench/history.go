@@ -7,44 +7,20 @@ import (
 	"time"
 )
 
-// The phases of `bench history`.
-const (
-	phaseHistoryOff   = "create and change ConfigMaps, --history=0"
-	phaseHistoryOn    = "create and change ConfigMaps"
-	phaseHistoryOne   = "change one field again and again"
-	phaseHistoryGet   = "get ConfigMap"
-	phaseHistoryThen  = "get ConfigMap as it was"
-	phaseHistoryAll   = "list ConfigMaps"
-	phaseHistoryAllIn = "list ConfigMaps as they were"
-)
-
 // historyPhases measure what it costs to keep history and to read it.
 func historyPhases(n sizes) []phase {
+	const without = "create and change ConfigMaps 6 KB, without history"
 	return []phase{
-		{phaseStart, false, (*session).start},
-		{phaseHistoryOff, false, (*session).historyCosts},
-		{phaseHistoryOn, false, func(s *session, _ context.Context) (result, error) { return s.past.kept, nil }},
-		{phaseHistoryGet, false, historyReads(n.Gets/10, true, false)},
-		{phaseHistoryThen, false, historyReads(n.Gets/10, true, true)},
-		{phaseHistoryAll, false, historyReads(5*n.Lists, false, false)},
-		{phaseHistoryAllIn, false, historyReads(5*n.Lists, false, true)},
-		{phaseHistoryOne, false, (*session).changeOne},
+		{phaseStart, false, (*session).start, nil},
+		{without, false, (*session).historyCosts, []row{cpuMicros.with(false), databaseCPU}},
+		{"the same with history", false, func(s *session, _ context.Context) (result, error) { return s.past.kept, nil },
+			[]row{cpuMicros.with(false), cpuMicros.dividedBy(without, "of that without history"), databaseCPU, historySize}},
+		{"get a ConfigMap", false, historyReads(n.Gets/10, true, false), []row{p50}},
+		{"get a ConfigMap as it was, from packed history", false, historyReads(n.Gets/10, true, true), []row{p50}},
+		{"list 1,000 ConfigMaps", false, historyReads(5*n.Lists, false, false), []row{p50}},
+		{"list 1,000 ConfigMaps as they were, from packed history", false, historyReads(5*n.Lists, false, true), []row{p50}},
+		{"change a field of a ConfigMap 6 KB again and again", false, (*session).changeOne, []row{historySize}},
 	}
-}
-
-// historyRows are the lines of the table of `bench history`.
-var historyRows = []row{
-	{"create and change ConfigMaps 6 KB, without history", cpuMicrosEach, phaseHistoryOff, "%.0f", cpuMicros, false, ""},
-	{"", postgresEach, phaseHistoryOff, "%.0f", databaseCPU, false, ""},
-	{"the same with history", cpuMicrosEach, phaseHistoryOn, "%.0f", cpuMicros, false, ""},
-	{"", "of that without history", phaseHistoryOn, "%.3f", cpuMicros, false, phaseHistoryOff},
-	{"", postgresEach, phaseHistoryOn, "%.0f", databaseCPU, false, ""},
-	{"", "bytes of history each", phaseHistoryOn, "%.0f", length, false, ""},
-	{"change a field of a ConfigMap 6 KB again and again", "bytes of history each", phaseHistoryOne, "%.0f", length, false, ""},
-	{"get a ConfigMap", "p50 ms", phaseHistoryGet, "%.2f", p50, false, ""},
-	{"get a ConfigMap as it was, from packed history", "p50 ms", phaseHistoryThen, "%.2f", p50, false, ""},
-	{"list 1,000 ConfigMaps", "p50 ms", phaseHistoryAll, "%.1f", p50, false, ""},
-	{"list 1,000 ConfigMaps as they were, from packed history", "p50 ms", phaseHistoryAllIn, "%.1f", p50, false, ""},
 }
 
 const (

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -19,9 +18,6 @@ type options struct {
 	peers      names    // peers to run
 	floor      bool     // measure the transport's limit too
 	rounds     int      // how often each server is measured
-	kubeconfig string   // of a running server
-	pids       names    // its processes
-	name       string   // its name in the table
 	binary     string   // sqube's binary; "" builds bin/sqube
 	binDir     string   // where the peers' binaries are built
 	postgres   string   // DSN of a server for the databases; "" starts one
@@ -83,9 +79,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	if o.plane = suite.plane; o.plane.runs && o.kubeconfig != "" {
-		return fmt.Errorf("%s starts the servers that it measures; leave --kubeconfig out", command)
-	}
+	o.plane = suite.plane
 	o.floor = o.floor && !o.plane.runs
 	return measureAll(ctx, o, suite, out)
 }
@@ -103,8 +97,8 @@ func parse(args []string) (options, []string, error) {
 	if err != nil {
 		return o, nil, err
 	}
-	if o.rounds < 1 || o.rounds > 1 && o.kubeconfig != "" {
-		return o, nil, errors.New("--rounds must be at least 1, and 1 with --kubeconfig, since each round begins with an empty server")
+	if o.rounds < 1 {
+		return o, nil, errors.New("--rounds must be at least 1")
 	}
 	return o, rest, o.sizes.validate()
 }
@@ -116,9 +110,6 @@ func parseWith(defaults sizes, args []string) (options, []string, error) {
 	fs.Var(&o.peers, "peers", "peers to build and measure in the same run, of etcd, kine-sqlite and kine-postgres")
 	fs.BoolVar(&o.floor, "floor", true, "measure the transport's limit too")
 	fs.IntVar(&o.rounds, "rounds", 1, "how often to measure each server, in turns; the table shows medians")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "also measure the running server in this file; it gets a namespace \"bench\" with all created objects")
-	fs.Var(&o.pids, "pid", "processes of the server of --kubeconfig, including its datastore; by default the one listening on its port")
-	fs.StringVar(&o.name, "name", "given", "the name of the server of --kubeconfig")
 	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default it builds bin/sqube")
 	fs.Func("sqube-flag", "an additional flag of sqube, such as --cache-size=64Mi; may be repeated", func(s string) error {
 		o.squbeFlags = append(o.squbeFlags, s)
@@ -146,17 +137,4 @@ func (l *names) Set(s string) error {
 		}
 	}
 	return nil
-}
-
-// numbers reads the list as process ids.
-func (l names) numbers() ([]int, error) {
-	var ids []int
-	for _, s := range l {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return nil, fmt.Errorf("--pid %q is not a process id", s)
-		}
-		ids = append(ids, n)
-	}
-	return ids, nil
 }

@@ -26,11 +26,11 @@ func measureAll(ctx context.Context, o options, suite suite, out io.Writer) erro
 				missed, err = errors.Join(missed, fmt.Errorf("%s: %w", opener.name, err)), nil
 			}
 			if err != nil {
-				return errors.Join(err, writeTable(out, suite.rows, results))
+				return errors.Join(err, writeTable(out, suite.rows(), results))
 			}
 		}
 	}
-	return errors.Join(writeTable(out, suite.rows, results), missed)
+	return errors.Join(writeTable(out, suite.rows(), results), missed)
 }
 
 // measureOne measures a server from its start with an empty store to its end.
@@ -63,9 +63,6 @@ func plan(ctx context.Context, o options) ([]opener, func(), error) {
 		openers = append(openers, opener{peer, func(ctx context.Context) (*server, error) {
 			return openPeer(ctx, o, b, peer)
 		}})
-	}
-	if o.kubeconfig != "" {
-		openers = append(openers, opener{o.name, func(context.Context) (*server, error) { return given(o) }})
 	}
 	if o.floor {
 		openers = append(openers, opener{floorName, func(ctx context.Context) (*server, error) { return openFloor(ctx, o.sizes.Pods) }})

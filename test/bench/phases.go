@@ -6,86 +6,70 @@ import (
 	"time"
 )
 
-// The names of the phases, as the table refers to them.
+// The names of phases that others or profiles refer to. Those that start a server begin with phaseStart.
 const (
-	phaseStart       = "start"
-	phaseFresh       = "memory just started"
-	phaseCreate1     = "create ConfigMap, 1 client"
-	phaseCreate16    = "create ConfigMap, 16 clients"
-	phaseCreate64    = "create ConfigMap, 64 clients"
-	phaseUpdate      = "update ConfigMap, 64 clients"
-	phaseGet         = "get ConfigMap, 16 clients"
-	phaseLease       = "renew Lease, 64 clients"
-	phaseEvent       = "create Event, 16 clients"
-	phasePatch       = "patch Deployment, 16 clients"
-	phaseApply       = "apply Deployment, 16 clients"
-	phaseCustom      = "create custom resource, 16 clients"
-	phaseListCustom  = "list custom resources"
-	phasePods        = "create Pod, 32 clients"
-	phaseLoaded      = "memory loaded"
-	phaseListProto   = "list pods, protobuf"
-	phaseListJSON    = "list pods, JSON"
-	phaseListGzip    = "list pods, JSON, gzip"
-	phaseListTable   = "list pods, Table"
-	phaseListChunks  = "list pods, chunks of 500"
-	phaseSelector    = "list pods, label selector"
-	phaseField       = "list pods, field selector"
-	phaseListFour    = "list pods, 4 clients at once"
-	phaseStreamJSON  = "streaming list of pods, JSON"
-	phaseStreamProto = "streaming list of pods, protobuf"
-	phaseAfterLists  = "memory after lists"
-	phaseStatus      = "update status of pods, each node watched"
-	phaseWatch       = "watch"
-	phasePaced       = "watch, 50 events a second"
-	phaseSettling    = "directly after all that"
-	phaseIdle        = "idle"
-	phaseDatabase    = "database"
-	phaseRestart     = "restart"
-	phaseRestarted   = "list pods, protobuf, restarted"
+	phaseStart   = "start to /readyz"
+	phaseWritten = "memory, pods created"
+)
+
+// The lines of a phase that measures memory, or a server without requests.
+var (
+	memoryRows = []row{rss, anonymous}
+	idleRows   = []row{idleCPU, idleDatabaseCPU}
 )
 
 // phases returns what is measured, in order.
 func phases(n sizes) []phase {
 	pods := get(podsPath)
+	writes, gets, lists := []row{perSecond, cpuMicros, databaseCPU}, []row{perSecond, cpuMicros}, []row{p50, cpuMillis}
 	return []phase{
-		{phaseStart, false, (*session).start},
-		{phaseFresh, true, (*session).memory},
-		{phaseCreate1, true, create(configMaps("one"), 1, max(1, n.Writes/20))},
-		{phaseCreate16, true, create(configMaps("few"), 16, max(1, n.Writes/2))},
-		{phaseCreate64, true, create(configMaps("many"), 64, n.Writes)},
-		{phaseUpdate, true, replace(configMaps("many"), 64, n.Writes, 1)},
-		{phaseGet, true, read(configMaps("many"), 16, n.Writes, n.Gets)},
-		{phaseLease, false, renewLeases(64, max(1, n.Writes/2))},
-		{phaseEvent, false, create(events, 16, max(1, n.Writes/2))},
-		{phasePatch, false, patchDeployments(16, max(1, n.Writes/4))},
-		{phaseApply, false, applyDeployments(16, max(1, n.Writes/4))},
-		{phaseCustom, false, createCertificates(16)},
-		{phaseListCustom, false, list(get(certificates.collection), 1, n.Lists)},
-		{phasePods, true, createPods(32)},
-		{phaseLoaded, true, (*session).memory},
-		{phaseListProto, true, listFromCold(pods.as(mediaProtobuf), n.Lists)},
-		{phaseListJSON, true, list(pods, 1, n.Lists)},
-		{phaseListGzip, false, list(pods.gzip(), 1, n.Lists)},
-		{phaseListTable, false, list(pods.as(mediaTable), 1, n.Lists)},
-		{phaseListChunks, false, walk(podsPath, 500, n.Pods, n.Lists)},
-		{phaseSelector, false, list(get(labelled(podsPath, selectedLabel)), 1, 20*n.Lists)},
-		{phaseField, false, list(get(onNode(0)), 1, 40*n.Lists)},
-		{phaseListFour, true, list(pods, 4, 4*max(1, n.Lists/2))},
-		{phaseStreamJSON, false, streamPods(mediaJSON, n.Lists)},
-		{phaseStreamProto, false, streamPods(mediaProtobufWatch, n.Lists)},
-		{phaseAfterLists, true, (*session).memory},
-		{phaseStatus, false, updateStatus(max(1, n.Writes/4))},
-		{phaseWatch, true, (*session).watchAll},
-		{phaseSettling, true, (*session).unused},
-		{phaseIdle, true, (*session).idle},
-		{phaseDatabase, false, (*session).database},
-		{phaseRestart, false, (*session).restart},
-		{phaseRestarted, false, list(pods.as(mediaProtobuf), 1, 1)},
+		{phaseStart + ", empty", false, (*session).start, []row{seconds.with(true), startMillis, storedSize.of("binaries")}},
+		{"memory just started", true, (*session).memory, memoryRows},
+		{"create ConfigMap 1 KB, 1 client", true, create(configMaps("one"), 1, max(1, n.Writes/20)), []row{p50, cpuMicros}},
+		{"create ConfigMap, 16 clients", true, create(configMaps("few"), 16, max(1, n.Writes/2)), writes},
+		{"create ConfigMap, 64 clients", true, create(configMaps("many"), 64, n.Writes), writes},
+		{"update ConfigMap (PUT), 64 clients", true, replace(configMaps("many"), 64, n.Writes, 1), writes},
+		{"get, 16 clients", true, read(configMaps("many"), 16, n.Writes, n.Gets), gets},
+		{"renew a Lease (PUT), 64 clients", false, renewLeases(64, max(1, n.Writes/2)), []row{cpuMicros}},
+		{"create Event, 16 clients", false, create(events, 16, max(1, n.Writes/2)), []row{cpuMicros}},
+		{"strategic merge patch of a Deployment", false, patchDeployments(16, max(1, n.Writes/4)), []row{cpuMicros}},
+		{"server-side apply of a Deployment", false, applyDeployments(16, max(1, n.Writes/4)), []row{cpuMicros}},
+		{"create custom resource 1.1 KB", false, createCertificates(16), []row{cpuMicros}},
+		{"list all custom resources, JSON", false, list(get(certificates.collection), 1, n.Lists), []row{cpuMillis, answerSize}},
+		{"create Pod 4.8 KB, 32 clients", true, createPods(32), []row{perSecond, cpuMicros, length}},
+		{phaseWritten, true, (*session).memory, memoryRows},
+		{"list all pods, protobuf, the first and more", true, listFromCold(pods.as(mediaProtobuf), n.Lists),
+			[]row{firstMillis.of("list all pods, protobuf, first after they were created"), p50.of("list all pods, protobuf, the first and more"), cpuMillis}},
+		{"list all pods, JSON", true, list(pods, 1, n.Lists), []row{p50, cpuMillis, answerSize}},
+		{"list all pods, JSON, gzip", false, list(pods.gzip(), 1, n.Lists), []row{cpuMillis, answerSize}},
+		{"list all pods as Table", false, list(pods.as(mediaTable), 1, n.Lists), lists},
+		{"list all pods in chunks of 500", false, walk(podsPath, 500, n.Pods, n.Lists), lists},
+		{"label selector, 1 pod of 50", false, list(get(labelled(podsPath, selectedLabel)), 1, 20*n.Lists), lists},
+		{"field selector spec.nodeName, 1 pod of 200", false, list(get(onNode(0)), 1, 40*n.Lists), lists},
+		{"4 clients list all pods at once, JSON", true, list(pods, 4, 4*max(1, n.Lists/2)), []row{cpuMillis}},
+		{"streaming list of all pods, JSON", false, streamPods(mediaJSON, n.Lists), lists},
+		{"streaming list of all pods, protobuf", false, streamPods(mediaProtobufWatch, n.Lists), lists},
+		{"memory after lists", true, (*session).memory, memoryRows},
+		statusPhase(n),
+		watchPhase,
+		{"without requests, directly after all that", true, (*session).unused, idleRows},
+		{"idle", true, (*session).idle, idleRows},
+		{"database", false, (*session).database, []row{storedSize}},
+		{phaseStart + ", all of this stored", false, (*session).restart, []row{seconds.with(true), startMillis}},
+		{"list all pods, protobuf, first after a restart", false, list(pods.as(mediaProtobuf), 1, 1), []row{cpuMillis}},
 	}
 }
 
-// start reports how long the server took to start and how large its binaries are, both unknown for a server that was already
-// running, and creates the namespace for the load, whose cost is not measured.
+// statusPhase and watchPhase measure watches that report changes.
+func statusPhase(n sizes) phase {
+	return phase{"update a pod's status, each node's pods watched", false, updateStatus(max(1, n.Writes/4)), []row{p50ToEvent, cpuMicros}}
+}
+
+var watchPhase = phase{"event delivered to one of many watchers", true, watchConfigMaps(0),
+	[]row{p50ToEvent, delivery, cpuMicros.of("the same, with its share of the writes")}}
+
+// start reports how long the server took to start and how large its binaries are, and creates the namespace for the load, whose cost
+// is not measured.
 func (s *session) start(ctx context.Context) (result, error) {
 	r, err := s.started()
 	if err != nil {
@@ -103,19 +87,12 @@ func (s *session) start(ctx context.Context) (result, error) {
 
 // started reports how long the last start took, and the CPU time that the server has used since it began.
 func (s *session) started() (result, error) {
-	if s.server.launch == nil {
-		return result{}, nil
-	}
 	cpu, _, err := s.cpu()
 	return result{Seconds: figure(s.server.StartUp.Seconds()), CPU: microseconds(cpu)}, err
 }
 
-// restart restarts the server on its stored state, reports how long that took, and gives it time to finish its start-up work. A
-// server that was already running keeps running.
+// restart restarts the server on its stored state, reports how long that took, and gives it time to finish its start-up work.
 func (s *session) restart(ctx context.Context) (result, error) {
-	if s.server.launch == nil {
-		return result{}, nil
-	}
 	if err := s.server.Restart(ctx); err != nil {
 		return result{}, err
 	}
@@ -165,9 +142,6 @@ func (s *session) unused(ctx context.Context) (result, error) {
 
 // database reports the size of what the server has stored.
 func (s *session) database(ctx context.Context) (result, error) {
-	if s.server.DataSize == nil {
-		return result{}, nil
-	}
 	n, err := s.server.DataSize()
 	return result{Sizes: []figure{megabytes(n)}}, err
 }

@@ -34,7 +34,7 @@ func plotOf(in io.Reader, out io.Writer) error {
 	if len(series) == 0 || slices.Contains(series, reference) {
 		return errors.New("the run has no ratios; measure sqube and a peer in one run, as with --peers etcd")
 	}
-	ratios := f.ratios(rows, series, reference)
+	ratios := f.ratios(suites[0].rows(), series, reference)
 	if len(ratios) == 0 {
 		return errors.New("the run has no phase that was measured both on sqube and on the peer")
 	}

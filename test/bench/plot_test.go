@@ -41,11 +41,11 @@ func TestTable(t *testing.T) {
 		"| work | sqube-sqlite | sqube-postgres | etcd | floor |",
 		"| get, 16 clients: per s | 100 | 100 | 100 | 100 |",
 		"| – CPU µs each | 200 (0.25×) | 900 (1.1×) | 800 | 40 (0.05×) |",
+		"| memory, pods created: RSS MiB | 250 (0.25×) | | 1000 | |",
+		"| – anonymous MiB | 180 (0.2×) | | 900 | |",
 		"| list all pods, protobuf, first after they were created: CPU ms each | 600 (1×) | | 600 | |",
 		"| list all pods, protobuf, the first and more: p50 ms | 200 | | 200 | |",
 		"| – CPU ms each | 150 (0.25×) | | 600 | |",
-		"| memory, pods created: RSS MiB | 250 (0.25×) | | 1000 | |",
-		"| – anonymous MiB | 180 (0.2×) | | 900 | |",
 	}; !slices.Equal(got, want) {
 		t.Errorf("the table is\n%s\nnot\n%s", table, strings.Join(want, "\n"))
 	}
@@ -92,10 +92,10 @@ func TestPlot(t *testing.T) {
 	}
 	if want := []string{
 		"get, 16 clients",
-		"list all pods, protobuf, first after they were created",
-		"list all pods, protobuf, the first and more",
 		"memory, pods created, RSS",
 		"memory, pods created, anonymous",
+		"list all pods, protobuf, first after they were created",
+		"list all pods, protobuf, the first and more",
 	}; !slices.Equal(labels, want) {
 		t.Errorf("the rows are %q, not %q", labels, want)
 	}
@@ -103,15 +103,15 @@ func TestPlot(t *testing.T) {
 		"sqube in relation to kube-apiserver on etcd",
 		"get, 16 clients, sqube-sqlite: 0.25",
 		"get, 16 clients, sqube-postgres: 1.1",
-		"list all pods, protobuf, first after they were created, sqube-sqlite: 1",
-		"list all pods, protobuf, the first and more, sqube-sqlite: 0.25",
 		"memory, pods created, RSS, sqube-sqlite: 0.25",
 		"memory, pods created, anonymous, sqube-sqlite: 0.2",
+		"list all pods, protobuf, first after they were created, sqube-sqlite: 1",
+		"list all pods, protobuf, the first and more, sqube-sqlite: 0.25",
 	}; !slices.Equal(titles, want) {
 		t.Errorf("the marks are %q, not %q", titles, want)
 	}
-	// The first circle is the legend's. The line at 1 precedes the other circles, the second of which is on it.
-	if len(x) != 7 || x[2] >= x[1] || x[3] != x[1] || x[4] != x[2] || x[6] >= x[4] {
+	// The first circle is the legend's. The line at 1 precedes the other circles, the fourth of which is on it.
+	if len(x) != 7 || x[2] >= x[1] || x[3] != x[2] || x[4] >= x[3] || x[5] != x[1] || x[6] != x[2] {
 		t.Errorf("the line at 1 and the circles are at %v", x)
 	}
 }

@@ -43,5 +43,5 @@ func tableOf(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return writeTable(out, suite.rows, results)
+	return writeTable(out, suite.rows(), results)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,12 +25,12 @@ const (
 	phaseScaleSteady   = "Deployments are restarted and resized"
 	phaseScaleTakeover = "the server that leads is killed"
 	phaseScaleAfter    = "Deployments are restarted and resized under the other server"
-	phaseScaleStarts   = "objective: pods start"
-	phaseScaleObject   = "objective: API calls of one object"
-	phaseScaleSpace    = "objective: lists of a namespace"
-	phaseScaleAll      = "objective: lists of the cluster"
-	phaseScaleNodes    = "objective: API calls of nodes, by their clocks"
-	phaseScaleWrites   = "acknowledged writes"
+	phaseScaleStarts   = "objective: pods start, from creation to seen Running, within 5 s"
+	phaseScaleObject   = "objective: API calls of one object, by the server's clock, within 1 s"
+	phaseScaleSpace    = "objective: lists of a namespace within 5 s"
+	phaseScaleAll      = "objective: lists of the cluster within 30 s"
+	phaseScaleNodes    = "objective: API calls of nodes, by their clocks, within 1 s"
+	phaseScaleWrites   = "acknowledged writes of nodes"
 	phaseScaleDatabase = "database"
 
 	scaleTenth = ", a tenth"
@@ -50,24 +51,33 @@ func (s sizes) parts() []part {
 }
 
 func scalePhases(n sizes) []phase {
-	phases := []phase{{phaseScaleEmpty, false, (*session).scaleEmpty}}
+	phases := []phase{{phaseScaleEmpty, false, (*session).scaleEmpty, []row{serversRSS}}}
 	for _, p := range n.parts() {
+		quiet, steady := phaseScaleQuiet+p.suffix, phaseScaleSteady+p.suffix
+		shown := slices.Clone(windowRows)
+		if p.suffix == "" {
+			shown = append(shown, nodeCPU.dividedBy(steady+scaleTenth, "CPU per node, over that with a tenth of them, of at most 1.2"),
+				nodeMemory.dividedBy(steady+scaleTenth, "memory per node beyond that without nodes, over that with a tenth"),
+				nodeRSS.dividedBy(steady+scaleTenth, "all memory per node, over that with a tenth"))
+		}
 		phases = append(phases,
-			phase{phaseScaleJoin + p.suffix, false, p.join},
-			phase{phaseScaleGrow + p.suffix, false, p.grow},
-			phase{phaseScaleQuiet + p.suffix, false, p.quiet},
-			phase{phaseScaleSteady + p.suffix, false, p.steady})
+			phase{phaseScaleJoin + p.suffix, false, p.join, nil},
+			phase{phaseScaleGrow + p.suffix, false, p.grow, windowRows},
+			phase{quiet, false, p.quiet, windowRows},
+			phase{steady, false, p.steady, shown})
 	}
+	slowest := p99
+	slowest.unit = "p99 ms of the slowest kind"
 	return append(phases, []phase{
-		{phaseScaleTakeover, false, (*session).scaleKill},
-		{phaseScaleAfter, false, (*session).scaleAfter},
-		{phaseScaleDatabase, false, (*session).scaleDatabase},
-		{phaseScaleStarts, false, (*session).scaleStarts},
-		{phaseScaleObject, false, scaleCalls("", time.Second)},
-		{phaseScaleSpace, false, scaleCalls("namespace", 5*time.Second)},
-		{phaseScaleAll, false, scaleCalls("cluster", 30*time.Second)},
-		{phaseScaleNodes, false, (*session).scaleNodes},
-		{phaseScaleWrites, false, (*session).scaleWrites},
+		{phaseScaleTakeover, false, (*session).scaleKill, []row{takeover, p99}},
+		{phaseScaleAfter, false, (*session).scaleAfter, windowRows},
+		{phaseScaleDatabase, false, (*session).scaleDatabase, []row{storedSize.with(false), databaseTimes}},
+		{phaseScaleStarts, false, (*session).scaleStarts, []row{p50, p99, operations}},
+		{phaseScaleObject, false, scaleCalls("", time.Second), []row{slowest, operations}},
+		{phaseScaleSpace, false, scaleCalls("namespace", 5*time.Second), []row{slowest}},
+		{phaseScaleAll, false, scaleCalls("cluster", 30*time.Second), []row{slowest}},
+		{phaseScaleNodes, false, (*session).scaleNodes, []row{slowest, operations, failed}},
+		{phaseScaleWrites, false, (*session).scaleWrites, []row{operations, failed}},
 	}...)
 }
 
@@ -168,7 +178,7 @@ func (p part) steady(s *session, ctx context.Context) (result, error) {
 		s.scale.tenth = r
 		return r, err
 	}
-	s.target("CPU per node, over that with a tenth of them", nodeCPU(r)/nodeCPU(s.scale.tenth), maxGrowth)
+	s.target("CPU per node, over that with a tenth of them", nodeCPU.value(r)/nodeCPU.value(s.scale.tenth), maxGrowth)
 	s.target("memory per node, over that with a tenth of them", r.AnonymousEach/s.scale.tenth.AnonymousEach, maxGrowth)
 	return r, err
 }

@@ -15,16 +15,15 @@ type server struct {
 	PIDs       []int  // the processes whose CPU time and memory are the server's, including a datastore shim
 	Database   int    // Postgres' first process, the parent of the others; 0 if there is none or it is not local
 	Binaries   []string
-	StartUp    time.Duration         // from the first process to 200 from /readyz; 0 if it was already running
-	DataSize   func() (int64, error) // bytes of the database, including its logs; nil if unknown
+	StartUp    time.Duration         // from the first process to 200 from /readyz
+	DataSize   func() (int64, error) // bytes of the database, including its logs
 	ReadOnly   bool                  // it sends canned responses, so that only the phases of plain requests apply
 	Datastore  string                // sqube's --datastore
 	Addresses  []string              // of its API servers
 	Began      time.Time             // when its first process was last started
 	access     credentials
 
-	// launch starts the processes, the last of which serves, and waits until it is ready; nil for a server that was already
-	// running. The flags follow the server's own. It returns what has started even with an error.
+	// launch starts the processes, the last of which serves, and waits until it is ready. The flags follow the server's own. It returns what has started even with an error.
 	launch  func(ctx context.Context, flags []string) ([]*process, error)
 	running []*process
 	closers []func() error // in the order of opening
@@ -73,28 +72,8 @@ func (s *server) Close() error {
 	return errors.Join(errs...)
 }
 
-// opener starts a server, or finds a running one.
+// opener starts a server.
 type opener struct {
 	name string
 	open func(context.Context) (*server, error)
-}
-
-// given returns the server that --kubeconfig names.
-func given(o options) (*server, error) {
-	pids, err := o.pids.numbers()
-	if err != nil {
-		return nil, err
-	}
-	if len(pids) == 0 {
-		config, err := loadKubeconfig(o.kubeconfig)
-		if err != nil {
-			return nil, err
-		}
-		pid, err := listenerOf(config.Host)
-		if err != nil {
-			return nil, err
-		}
-		pids = []int{pid}
-	}
-	return &server{Name: o.name, Kubeconfig: o.kubeconfig, PIDs: pids}, nil
 }

@@ -29,13 +29,6 @@ type session struct {
 	missed    []string // targets
 }
 
-// phase is one measurement. Phases run in the order of the list, since later ones read what earlier ones wrote.
-type phase struct {
-	name  string
-	floor bool // it makes sense with canned responses
-	run   func(*session, context.Context) (result, error)
-}
-
 // measure runs the phases against a server, prints a line for each and returns the results.
 func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int, out io.Writer) ([]result, error) {
 	dialer, err := newDialer(s.Kubeconfig)

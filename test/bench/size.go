@@ -15,8 +15,6 @@ const (
 	phaseSizeSelector = "label selector"
 	phaseSizeUpdate   = "update"
 	phaseSizeWatch    = "update that a watch reports"
-
-	phaseGrow = "create"
 )
 
 // sizeWork are the compared operations.
@@ -44,19 +42,19 @@ type collectionSize struct{ objects, watches int }
 func sizePhases(n sizes) []phase {
 	small := collectionSize{max(1, n.Objects/100), max(1, n.Nodes/100)}
 	large := collectionSize{n.Objects, n.Nodes}
-	var all []phase
-	all = append(all, phase{phaseGrow + few, false, grow(collectionSize{}, small)})
+	all := []phase{{"create" + few, false, grow(collectionSize{}, small), nil}}
 	for _, work := range sizeWork { // once, for caches and plans
-		all = append(all, phase{work + ", first time", false, small.operation(n, work)})
+		all = append(all, phase{work + ", first time", false, small.operation(n, work), nil})
 	}
 	for _, work := range sizeWork {
-		all = append(all, phase{work + few, false, small.operation(n, work)})
+		all = append(all, phase{work + few, false, small.operation(n, work), []row{cpuMicros}})
 	}
-	all = append(all, phase{phaseGrow + many, false, grow(small, large)})
+	all = append(all, phase{"create" + many, false, grow(small, large), nil})
 	for _, work := range sizeWork {
-		all = append(all, phase{work + many, false, large.operation(n, work)})
+		all = append(all, phase{work + many, false, large.operation(n, work), []row{
+			cpuMicros, cpuMicros.dividedBy(work+few, "of that with few"), p50.dividedBy(work+few, "p50, of that with few")}})
 	}
-	return append(all, phase{phaseAfterLists, false, (*session).memory})
+	return append(all, phase{"memory", false, (*session).memory, []row{rss}})
 }
 
 // grow creates the missing objects and leaves the watches open.

@@ -21,7 +21,6 @@ type sizes struct {
 	Rest        time.Duration // before a server is observed without load
 	Objects     int           // ConfigMaps of `bench size`
 	Crowd       int           // clients of `bench crowd`
-	Namespaces  int           // namespaces of `bench namespaces`
 	Definitions int           // of `bench definitions`
 	DefinedBy   []string      // their files; empty for generated ones
 	Updates     int           // of the 2,000 objects of `bench churn`
@@ -37,7 +36,7 @@ type sizes struct {
 
 var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500, Idlers: 10_000,
-	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Namespaces: 5_000, Definitions: 1_000,
+	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
 	Duration: time.Minute, Replicas: 30, Pace: 20, Strict: true,
 }
@@ -45,7 +44,7 @@ var defaultSizes = sizes{
 // quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
 	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20, Idlers: 200,
-	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8, Namespaces: 50, Definitions: 20,
+	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8, Definitions: 20,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }
@@ -65,7 +64,6 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe an idle server")
 	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them")
 	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
-	fs.IntVar(&s.Namespaces, "namespaces", s.Namespaces, "namespaces that namespaces makes; it deletes a fifth of them")
 	fs.IntVar(&s.Definitions, "definitions", s.Definitions, "definitions that definitions makes, and a tenth and a hundredth of them before")
 	fs.Func("definitions-from", "folder of YAML files, each with one CustomResourceDefinition, that definitions makes instead of generated ones, in the order of their names", s.definitionFiles)
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
@@ -79,7 +77,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 
 // validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Idlers, s.Objects, s.Crowd, s.Namespaces, s.Definitions, s.Updates, s.Replicas, s.Pace} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Idlers, s.Objects, s.Crowd, s.Definitions, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}

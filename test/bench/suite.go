@@ -1,28 +1,41 @@
 package main
 
-import "fmt"
+import (
+	"cmp"
+	"context"
+	"fmt"
+)
 
-// suite is a set of phases that one command runs, and the table of their figures.
+// suite is a set of phases that one command runs.
 type suite struct {
 	name   string // of the command; "" if none is given
 	phases func(sizes) []phase
-	rows   []row
 	sizes  *sizes // the defaults, if they are its own
 	plane  plane
 }
 
 var suites = []suite{
-	{name: "", phases: phases, rows: rows},
-	{name: "size", phases: sizePhases, rows: sizeRows},
-	{name: "crowd", phases: crowdPhases, rows: crowdRows},
-	{name: "watches", phases: watchesPhases, rows: watchesRows},
-	{name: "wear", phases: wearPhases, rows: wearRows, sizes: &wearSizes},
-	{name: "history", phases: historyPhases, rows: historyRows},
-	{name: "control-plane", phases: planePhases, rows: planeRows, sizes: &planeSizes, plane: plane{runs: true}},
-	{name: "namespaces", phases: namespacePhases, rows: namespaceRows, plane: plane{runs: true}},
-	{name: "definitions", phases: definitionPhases, rows: definitionRows, sizes: &definitionSizes},
-	{name: "scale", phases: scalePhases, rows: scaleRows, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true, retention: true}},
+	{name: "", phases: phases},
+	{name: "size", phases: sizePhases},
+	{name: "crowd", phases: crowdPhases},
+	{name: "watches", phases: watchesPhases},
+	{name: "wear", phases: wearPhases, sizes: &wearSizes},
+	{name: "history", phases: historyPhases},
+	{name: "control-plane", phases: planePhases, sizes: &planeSizes, plane: plane{runs: true}},
+	{name: "definitions", phases: definitionPhases, sizes: &definitionSizes},
+	{name: "scale", phases: scalePhases, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true, retention: true}},
 }
+
+// phase is one measurement. Phases run in the order of the list, since later ones read what earlier ones wrote.
+type phase struct {
+	name  string
+	floor bool // it makes sense with canned responses
+	run   operation
+	shown []row // the lines of the table
+}
+
+// operation is the body of a phase.
+type operation = func(*session, context.Context) (result, error)
 
 // plane is what servers have in addition to the API.
 type plane struct {
@@ -49,4 +62,18 @@ func suiteOf(command string) (suite, error) {
 		}
 	}
 	return suite{}, fmt.Errorf("unexpected argument %q; see --help", command)
+}
+
+// rows are the lines of the suite's table. The first one of a phase has the phase's name, unless it has another label.
+func (s suite) rows() (all []row) {
+	for _, p := range s.phases(defaultSizes) {
+		for i, r := range p.shown {
+			r.phase = p.name
+			if i == 0 {
+				r.work = cmp.Or(r.work, p.name)
+			}
+			all = append(all, r)
+		}
+	}
+	return all
 }

@@ -8,17 +8,6 @@ import (
 	"unicode/utf8"
 )
 
-// row is one line of a table: a figure of a phase, empty if not measured.
-type row struct {
-	work   string // "" if it is that of the line above
-	unit   string // of the figure
-	phase  string
-	format string
-	value  func(result) figure
-	ratio  bool   // shown with its ratio to the reference
-	over   string // the phase whose figure it is divided by, unless ""
-}
-
 // label is the line's label in the table.
 func (r row) label() string {
 	if r.work == "" {
@@ -137,7 +126,10 @@ func (r row) cell(value, base figure, related bool) string {
 	if value == 0 {
 		return ""
 	}
-	text := fmt.Sprintf(r.format, value)
+	text := fmt.Sprintf("%.3g", value)
+	if value >= 100 {
+		text = fmt.Sprintf("%.0f", value)
+	}
 	if r.ratio && related && base > 0 {
 		text += fmt.Sprintf(" (%.2g×)", value/base)
 	}

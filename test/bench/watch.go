@@ -4,39 +4,27 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
-// watchAll measures watches of all ConfigMaps that report new ones.
-func (s *session) watchAll(ctx context.Context) (result, error) {
-	return s.watchConfigMaps(ctx, 0)
-}
-
-// pacedEvents is how many of them per second come one by one: all have been delivered before the next one comes.
-const pacedEvents = 50
-
-// watchPaced measures the same while the server has time for each event.
-func (s *session) watchPaced(ctx context.Context) (result, error) {
-	return s.watchConfigMaps(ctx, pacedEvents)
-}
-
-func (s *session) watchConfigMaps(ctx context.Context, pace int) (result, error) {
-	k := configMaps("watched-" + strconv.Itoa(pace))
-	watches := make([]string, s.sizes.Watchers)
-	for i := range watches {
-		watches[i] = k.collection
+// watchConfigMaps measures watches of all ConfigMaps that report new ones: those that come at a pace per second, which the server has
+// delivered before the next one comes, or as many as it can take for 0.
+func watchConfigMaps(pace int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		k := configMaps("watched-" + strconv.Itoa(pace))
+		return fanOut{
+			collection:  k.collection,
+			watches:     slices.Repeat([]string{k.collection}, s.sizes.Watchers),
+			connections: s.sizes.Watchers,
+			expected:    func(int) int { return s.sizes.Events },
+			changes:     s.sizes.Events,
+			pace:        pace,
+			change:      func(i int) request { return post(k.collection, k.body(k.name(i), 0)) },
+			unwatched:   func(i int) request { return post(k.collection, k.body("un"+k.name(i), 0)) },
+			mark:        `"name":"` + k.prefix + "-",
+		}.run(s, ctx)
 	}
-	return fanOut{
-		collection:  k.collection,
-		watches:     watches,
-		connections: s.sizes.Watchers,
-		expected:    func(int) int { return s.sizes.Events },
-		changes:     s.sizes.Events,
-		pace:        pace,
-		change:      func(i int) request { return post(k.collection, k.body(k.name(i), 0)) },
-		unwatched:   func(i int) request { return post(k.collection, k.body("un"+k.name(i), 0)) },
-		mark:        `"name":"` + k.prefix + "-",
-	}.run(s, ctx)
 }
 
 // watchesPerConnection is less than servers allow per HTTP/2 connection: kube-apiserver allows 100.

@@ -8,30 +8,23 @@ import (
 	"strconv"
 )
 
-// The phases of `bench watches`: what watches cost while something happens, and while nothing does.
-const (
-	phaseUnwatched   = "update, no watches"
-	phaseIdleShared  = "idle watches, 100 to a connection"
-	phaseUnconcerned = "update that concerns no watch"
-	phaseIdleOwn     = "idle watches, each on its own connection"
-)
-
+// watchesPhases measure what watches cost while something happens, and while nothing does.
 func watchesPhases(n sizes) []phase {
 	// Each phase leaves its watches open for the next one.
 	writes := max(1, n.Writes/4)
-	shared, own := idleWatches(maxStreams), idleWatches(1)
+	const alone, idle = "update, no watches", "idle watches, "
 	return []phase{
-		{phaseStart, false, (*session).start},
-		{phasePods, false, createPods(32)},
-		{phaseStatus, false, updateStatus(writes)},
-		{phaseWatch, true, (*session).watchAll},
-		{phasePaced, true, (*session).watchPaced},
-		{phaseCreate64, false, create(unwatched, 64, writes)},
-		{phaseUnwatched + ", first time", false, replace(unwatched, 16, writes, 1)},
-		{phaseUnwatched, false, replace(unwatched, 16, writes, 2)},
-		{phaseIdleShared, false, shared},
-		{phaseUnconcerned, false, replace(unwatched, 16, writes, 3)},
-		{phaseIdleOwn, false, own},
+		{phaseStart, false, (*session).start, nil},
+		{"create Pod, 32 clients", false, createPods(32), nil},
+		statusPhase(n),
+		watchPhase,
+		{"event to one of them while 50 objects are created a second", true, watchConfigMaps(50), []row{p50ToEvent, delivery}},
+		{"create ConfigMap, 64 clients", false, create(unwatched, 64, writes), nil},
+		{alone + ", first time", false, replace(unwatched, 16, writes, 1), nil},
+		{alone, false, replace(unwatched, 16, writes, 2), []row{cpuMicros}},
+		{idle + "100 to a connection", false, idleWatches(maxStreams), []row{liveEach}},
+		{"update that concerns no watch", false, replace(unwatched, 16, writes, 3), []row{cpuMicros, cpuMicros.dividedBy(alone, "of that without watches")}},
+		{idle + "each on its own connection", false, idleWatches(1), []row{liveEach}},
 	}
 }
 
@@ -109,24 +102,3 @@ func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
 	m.memory, err = readMemory(s.server.PIDs)
 	return m, err
 }
-
-// watchesRows are the lines of the table of `bench watches`.
-var watchesRows = func() (all []row) {
-	live := func(r result) figure { return r.LiveEach }
-	for _, r := range rows {
-		if r.phase == phaseWatch || r.phase == phaseStatus {
-			all = append(all, r)
-		}
-	}
-	all = append(all,
-		row{"the same while 50 objects are created a second", "p50 ms from the request", phasePaced, "%.1f", p50, false, ""},
-		row{"", cpuMicrosEach, phasePaced, "%.1f", delivery, true, ""},
-		row{phaseUnwatched, cpuMicrosEach, phaseUnwatched, "%.0f", cpuMicros, true, ""},
-		row{phaseUnconcerned, cpuMicrosEach, phaseUnconcerned, "%.0f", cpuMicros, true, ""},
-		row{"", "of that without watches", phaseUnconcerned, "%.2f", cpuMicros, false, phaseUnwatched},
-	)
-	for _, phase := range []string{phaseIdleShared, phaseIdleOwn} {
-		all = append(all, row{phase, "KiB each of heap and stacks", phase, "%.1f", live, true, ""})
-	}
-	return all
-}()

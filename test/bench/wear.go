@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// The phases of `bench wear`.
-const (
-	phaseWear1     = "update ConfigMap 1 KB, 1 client, bytes written"
-	phaseWear64    = "update ConfigMap 1 KB, 64 clients, bytes written"
-	phaseWearLease = "10 nodes renew their Leases, bytes written"
-)
-
 // wearSizes are the sizes of `bench wear`: an hour includes what a server does only occasionally.
 var wearSizes = func() sizes {
 	s := defaultSizes
@@ -26,24 +19,13 @@ var wearSizes = func() sizes {
 // wearPhases measures how much a server writes to its disk, which is what wears out a memory card.
 func wearPhases(n sizes) []phase {
 	return []phase{
-		{phaseStart, false, (*session).start},
-		{phaseWearLease, false, wear(leases, leaseNodes, renewSlowly(n.Duration))}, // first, or it would include the compaction of the others' versions
-		{phaseWear1, false, wear(worn(1), wornObjects, update(1, max(1, n.Writes/2)))},
-		{phaseWear64, false, wear(worn(64), wornObjects, update(64, 2*n.Writes))},
+		{phaseStart, false, (*session).start, nil},
+		// First, or it would include the compaction of the others' versions.
+		{"10 nodes renew their Leases, each every 10 s", false, wear(leases, leaseNodes, renewSlowly(n.Duration)), []row{written, writtenYear}},
+		{"update ConfigMap (PUT) 1 KB, 1 client", false, wear(worn(1), wornObjects, update(1, max(1, n.Writes/2))), []row{written, p50}},
+		{"update ConfigMap (PUT) 1 KB, 64 clients", false, wear(worn(64), wornObjects, update(64, 2*n.Writes)), []row{written, perSecond}},
 	}
 }
-
-// wearRows are the lines of the table of `bench wear`.
-var wearRows = []row{
-	{"update ConfigMap (PUT) 1 KB, 1 client", "KB written each", phaseWear1, "%.1f", written, true, ""},
-	{"", "p50 ms", phaseWear1, "%.2f", p50, false, ""},
-	{"update ConfigMap (PUT) 1 KB, 64 clients", "KB written each", phaseWear64, "%.1f", written, true, ""},
-	{"", "per s", phaseWear64, "%.0f", perSecond, false, ""},
-	{"10 nodes renew their Leases, each every 10 s", "KB written each", phaseWearLease, "%.1f", written, true, ""},
-	{"", "GB written a year", phaseWearLease, "%.0f", func(r result) figure { return r.WrittenYear }, true, ""},
-}
-
-var written = func(r result) figure { return r.Written }
 
 // wornObjects is how many objects are updated in turn.
 const wornObjects = 100

@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 )
 
-// operation is the body of a phase.
-type operation = func(*session, context.Context) (result, error)
-
 // create creates objects of a kind.
 func create(k kind, clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
