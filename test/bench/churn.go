@@ -83,7 +83,7 @@ func churning(ctx context.Context, o options, engine string, part churnPart) (_ 
 	}
 	o.flags = slices.Concat(o.flags, []string{"--retention", retention.String()})
 	progress("sqube-%s: starting with --retention %s", engine, retention)
-	server, err := openSqube(ctx, o, b, engine)
+	server, err := squbeOn(o, b, engine).open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -170,15 +170,11 @@ func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err
 
 // metric returns a metric of the server's store.
 func (s *session) metric(ctx context.Context, name string) (float64, error) {
-	c, err := s.dialer.dial(ctx)
+	metrics, err := s.ask(ctx, get("/metrics"))
 	if err != nil {
 		return 0, err
 	}
-	defer clients{c}.close()
-	if err := c.do(ctx, get("/metrics")); err != nil {
-		return 0, err
-	}
-	line := regexp.MustCompile(`(?m)^sqube_store_` + name + ` (\S+)$`).FindSubmatch(c.answer.Bytes())
+	line := regexp.MustCompile(`(?m)^sqube_store_` + name + ` (\S+)$`).FindSubmatch(metrics)
 	if line == nil {
 		return 0, fmt.Errorf("/metrics has no sqube_store_%s", name)
 	}

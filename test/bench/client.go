@@ -107,22 +107,22 @@ func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
 	return response, nil
 }
 
-// sendWhenReady retries a request as long as the response is 429, which kube-apiserver returns until its cache of a resource is
-// filled.
-func (c *client) sendWhenReady(ctx context.Context, r request) (*http.Response, error) {
+// retryAfter is how long a client waits before it retries a request that the server could not serve yet.
+const retryAfter = 20 * time.Millisecond
+
+// whenServed repeats a request as long as the server can't serve its resource yet: it answers 404 until it has heard of a definition,
+// and kube-apiserver 429 until its cache of a resource is filled.
+func whenServed(ctx context.Context, pause time.Duration, request func() error) error {
 	for {
-		response, err := c.send(ctx, r)
-		if !isStatus(err, http.StatusTooManyRequests) {
-			return response, err
+		err := request()
+		if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) {
+			return err
 		}
-		if err := wait(ctx, retryAfter); err != nil {
-			return nil, err
+		if err := wait(ctx, pause); err != nil {
+			return err
 		}
 	}
 }
-
-// retryAfter is how long a client waits before it retries a request that the server could not serve yet.
-const retryAfter = 20 * time.Millisecond
 
 // do sends a request and keeps the response in c.answer.
 func (c *client) do(ctx context.Context, r request) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net/http"
 )
 
 // certificateCRD defines Certificates with a schema typical of operators: nested objects, lists with keys, enumerations,
@@ -41,13 +40,5 @@ func (s *session) define(ctx context.Context) error {
 	if err := c.do(ctx, post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", certificateCRD)); err != nil {
 		return err
 	}
-	for {
-		err := c.do(ctx, get(certificates.collection))
-		if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) { // 429: its storage is being created
-			return err
-		}
-		if err := wait(ctx, retryAfter); err != nil {
-			return err
-		}
-	}
+	return whenServed(ctx, retryAfter, func() error { return c.do(ctx, get(certificates.collection)) })
 }

@@ -153,15 +153,9 @@ func (s *session) defineMore(ctx context.Context) (result, error) {
 			return err
 		}
 		object := fmt.Appendf(nil, `{"apiVersion":"%s/v1","kind":"Thing%d","metadata":{"name":"one"},"spec":{"field1":"a"}}`, group, first+i)
-		for {
-			err := c.do(ctx, post("/apis/"+group+"/v1/namespaces/"+namespace+"/"+plural, object))
-			if !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusTooManyRequests) {
-				return err
-			}
-			if err := wait(ctx, time.Millisecond); err != nil {
-				return err
-			}
-		}
+		return whenServed(ctx, time.Millisecond, func() error {
+			return c.do(ctx, post("/apis/"+group+"/v1/namespaces/"+namespace+"/"+plural, object))
+		})
 	})
 	if err != nil {
 		return r, err

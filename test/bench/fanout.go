@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -170,15 +171,7 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 			o.close()
 		}
 	}()
-	first, err := s.dialer.dial(ctx)
-	if err != nil {
-		return o, err
-	}
-	o.clients = append(o.clients, first)
-	if err := first.do(ctx, get(collection+"?limit=1")); err != nil {
-		return o, err
-	}
-	revision, err := resourceVersion(first.answer.Bytes())
+	revision, err := s.newest(ctx, collection)
 	if err != nil {
 		return o, err
 	}
@@ -195,8 +188,11 @@ func (s *session) openWatches(ctx context.Context, collection string, paths []st
 			separator = "&"
 		}
 		// The response arrives once the server has started the watch.
-		response, err := o.clients[i%connections].sendWhenReady(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
-		if err != nil {
+		var response *http.Response
+		if err := whenServed(ctx, retryAfter, func() (err error) {
+			response, err = o.clients[i%connections].send(ctx, get(path+separator+"watch=1&resourceVersion="+string(revision)))
+			return err
+		}); err != nil {
 			return o, err
 		}
 		o.streams = append(o.streams, response.Body)

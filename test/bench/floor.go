@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/sqube/sqube/test/harness"
 )
 
 // floorName is its name in results.
@@ -30,42 +28,15 @@ const (
 	floorPodProtobuf = 3_740
 )
 
-// openFloor starts the server with canned responses.
-func openFloor(ctx context.Context, pods int) (_ *server, err error) {
-	s := &server{Name: floorName, ReadOnly: true}
-	defer closeOnError(s, &err)
-	dir, err := s.tempDir()
-	if err != nil {
-		return nil, err
-	}
-	access, err := newCredentials(dir, 0)
-	if err != nil {
-		return nil, err
-	}
-	port, err := harness.FreePort()
-	if err != nil {
-		return nil, err
-	}
+// prepareFloor prepares the server with canned responses.
+func prepareFloor(s *server, pods int) error {
+	s.ReadOnly = true
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	s.commands = func([]string) []*command {
+		return []*command{{dir: s.dir, binary: self, ready: readyz(s.ports[0]), args: []string{floorCommand, "-port", strconv.Itoa(s.ports[0]),
+			"-cert", s.access.Certificate, "-key", s.access.Key, "-pods", strconv.Itoa(pods)}}}
 	}
-	s.launch = func(ctx context.Context, _ []string) ([]*process, error) {
-		p, err := start(dir, nil, self, floorCommand, "-port", strconv.Itoa(port), "-cert", access.Certificate, "-key", access.Key, "-pods", strconv.Itoa(pods))
-		if err != nil {
-			return nil, err
-		}
-		return []*process{p}, p.waitReady(ctx, readyz(port))
-	}
-	if err := s.Start(ctx); err != nil {
-		return nil, err
-	}
-	ca, err := os.ReadFile(access.Certificate)
-	if err != nil {
-		return nil, err
-	}
-	s.Kubeconfig, err = access.kubeconfig(dir, port, ca)
-	return s, err
+	return err
 }
 
 // serveFloor is the process of the server with canned responses.

@@ -55,12 +55,8 @@ func changed(prefix string) kind {
 
 // makeRoom creates the namespace of such ConfigMaps.
 func (s *session) makeRoom(ctx context.Context, k kind) error {
-	c, err := s.dialer.dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer clients{c}.close()
-	return c.do(ctx, post("/api/v1/namespaces", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, k.prefix)))
+	_, err := s.ask(ctx, post("/api/v1/namespaces", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, k.prefix)))
+	return err
 }
 
 // changeField changes the ith of so many objects.
@@ -134,15 +130,7 @@ func (s *session) changeAll(ctx context.Context, workers, objects int) (m sample
 	}); err != nil {
 		return m, err
 	}
-	c, err := s.dialer.dial(ctx)
-	if err != nil {
-		return m, err
-	}
-	defer clients{c}.close()
-	if err := c.do(ctx, get(k.collection+"?limit=1")); err != nil {
-		return m, err
-	}
-	if s.past.revision, err = resourceVersion(c.answer.Bytes()); err != nil {
+	if s.past.revision, err = s.newest(ctx, k.collection); err != nil {
 		return m, err
 	}
 	changes, err := s.sample(ctx, workers, historyChanges*objects, func(ctx context.Context, c *client, i int) error {

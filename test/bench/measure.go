@@ -55,17 +55,13 @@ func plan(ctx context.Context, o options) ([]opener, func(), error) {
 	}
 	var openers []opener
 	for _, engine := range o.sqube {
-		openers = append(openers, opener{squbePrefix + engine, func(ctx context.Context) (*server, error) {
-			return openSqube(ctx, o, b, engine)
-		}})
+		openers = append(openers, squbeOn(o, b, engine))
 	}
 	for _, peer := range o.peers {
-		openers = append(openers, opener{peer, func(ctx context.Context) (*server, error) {
-			return openPeer(ctx, o, b, peer)
-		}})
+		openers = append(openers, opener{peer, 0, 1, func(ctx context.Context, s *server) error { return preparePeer(ctx, o, b, s) }})
 	}
 	if o.floor {
-		openers = append(openers, opener{floorName, func(ctx context.Context) (*server, error) { return openFloor(ctx, o.sizes.Pods) }})
+		openers = append(openers, opener{floorName, 0, 1, func(_ context.Context, s *server) error { return prepareFloor(s, o.sizes.Pods) }})
 	}
 	return openers, cleanup, nil
 }

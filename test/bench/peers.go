@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,108 +10,59 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// openPeer builds and starts kube-apiserver on one of its datastores, with an empty database and default settings.
-func openPeer(ctx context.Context, o options, b *binaries, name string) (_ *server, err error) {
-	s := &server{Name: name}
-	defer closeOnError(s, &err)
-	dir, err := s.tempDir()
+// preparePeer builds kube-apiserver on one of its datastores, with default settings.
+func preparePeer(ctx context.Context, o options, b *binaries, s *server) error {
+	shim, err := shimOf(ctx, o, b, s)
 	if err != nil {
-		return nil, err
-	}
-	shim, err := shimOf(ctx, o, b, s, dir)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	apiserver, err := b.build(ctx, apiserverProgram)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	access, err := newCredentials(dir, 0)
-	if err != nil {
-		return nil, err
-	}
-	port, err := harness.FreePort()
-	if err != nil {
-		return nil, err
-	}
-	s.Binaries, s.Addresses = []string{shim.binary, apiserver}, []string{loopback(port)}
-	var programs []controlProgram
+	s.Binaries = []string{shim.binary, apiserver}
+	var programs []*command
 	if o.plane.runs {
-		if programs, err = controlPrograms(ctx, b, access); err != nil {
-			return nil, err
-		}
-		for _, program := range programs {
-			s.Binaries = append(s.Binaries, program.binary)
+		if programs, err = controlPrograms(ctx, b, s); err != nil {
+			return err
 		}
 	}
-	ca, err := os.ReadFile(access.Certificate)
-	if err != nil {
-		return nil, err
+	for _, program := range programs {
+		s.Binaries = append(s.Binaries, program.binary)
 	}
-	if s.Kubeconfig, err = access.kubeconfig(dir, port, ca); err != nil {
-		return nil, err
-	}
-
-	s.launch = func(ctx context.Context, flags []string) ([]*process, error) {
-		datastore, err := start(dir, nil, shim.binary, shim.args...)
-		if err != nil {
-			return nil, err
-		}
-		running := []*process{datastore}
-		if err := datastore.waitReady(ctx, accepts(shim.port)); err != nil {
-			return running, err
-		}
-		p, err := start(dir, o.environment(), apiserver, slices.Concat([]string{
+	s.commands = func(flags []string) []*command {
+		serve := &command{dir: s.dir, env: o.environment(), binary: apiserver, ready: readyz(s.ports[0]), args: slices.Concat([]string{
 			"--etcd-servers", "http://" + loopback(shim.port),
 			"--bind-address", "127.0.0.1",
-			"--secure-port", strconv.Itoa(port),
-			"--tls-cert-file", access.Certificate, "--tls-private-key-file", access.Key,
-			"--token-auth-file", access.TokenFile,
+			"--secure-port", strconv.Itoa(s.ports[0]),
+			"--tls-cert-file", s.access.Certificate, "--tls-private-key-file", s.access.Key,
+			"--token-auth-file", s.access.TokenFile,
 			"--authorization-mode", "RBAC",
 			"--service-cluster-ip-range", "10.0.0.0/16",
 			"--service-account-issuer", "https://kubernetes.default.svc",
-			"--service-account-key-file", access.Key, "--service-account-signing-key-file", access.Key,
+			"--service-account-key-file", s.access.Key, "--service-account-signing-key-file", s.access.Key,
 			"--endpoint-reconciler-type", "none", // the default rejects a loopback address
-		}, o.flags, flags)...)
-		if err != nil {
-			return running, err
-		}
-		running = append(running, p)
-		if err := p.waitReady(ctx, readyz(port)); err != nil {
-			return running, err
-		}
-		for _, program := range programs {
-			p, err := start(dir, nil, program.binary, append(program.args, "--kubeconfig", s.Kubeconfig)...)
-			if err != nil {
-				return running, err
-			}
-			running = append(running, p)
-		}
-		return running, nil
+		}, o.flags, flags)}
+		return append([]*command{{dir: s.dir, binary: shim.binary, args: shim.args, ready: accepts(shim.port)}, serve}, programs...)
 	}
-	return s, s.Start(ctx)
-}
-
-// controlProgram is a program that runs alongside kube-apiserver in a cluster.
-type controlProgram struct {
-	binary string
-	args   []string
+	return nil
 }
 
 // controlPrograms builds kube-controller-manager and kube-scheduler. They open no port and have no client-side rate limit.
-func controlPrograms(ctx context.Context, b *binaries, access credentials) ([]controlProgram, error) {
+func controlPrograms(ctx context.Context, b *binaries, s *server) ([]*command, error) {
 	manager, err := b.build(ctx, managerProgram)
 	if err != nil {
 		return nil, err
 	}
 	scheduler, err := b.build(ctx, schedulerProgram)
-	limits := []string{"--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000"}
-	return []controlProgram{
-		{manager, append([]string{
-			"--root-ca-file", access.Certificate, "--service-account-private-key-file", access.Key,
-			"--cluster-signing-cert-file", access.Certificate, "--cluster-signing-key-file", access.Key,
-		}, limits...)},
-		{scheduler, limits},
+	flags := []string{"--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000", "--kubeconfig", s.Kubeconfig}
+	started := func(context.Context) error { return nil }
+	return []*command{
+		{dir: s.dir, binary: manager, ready: started, args: slices.Concat(flags, []string{
+			"--root-ca-file", s.access.Certificate, "--service-account-private-key-file", s.access.Key,
+			"--cluster-signing-cert-file", s.access.Certificate, "--cluster-signing-key-file", s.access.Key,
+		})},
+		{dir: s.dir, binary: scheduler, ready: started, args: flags},
 	}, err
 }
 
@@ -124,7 +74,7 @@ type shim struct {
 }
 
 // shimOf prepares the datastore of a peer.
-func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) (shim, error) {
+func shimOf(ctx context.Context, o options, b *binaries, s *server) (shim, error) {
 	port, err := harness.FreePort()
 	if err != nil {
 		return shim{}, err
@@ -133,7 +83,7 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) 
 	endpoint := ""
 	switch s.Name {
 	case "etcd":
-		data := filepath.Join(dir, "etcd")
+		data := filepath.Join(s.dir, "etcd")
 		s.DataSize = func() (int64, error) { return filesSize(data) }
 		s.State = "http://" + loopback(port)
 		peerPort, err := harness.FreePort()
@@ -149,7 +99,7 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server, dir string) 
 		d.binary, err = b.build(ctx, etcdProgram)
 		return d, err
 	case "kine-sqlite":
-		data := filepath.Join(dir, "db") // where kine puts its file by default, under its working directory
+		data := filepath.Join(s.dir, "db") // where kine puts its file by default, under its working directory
 		s.DataSize = func() (int64, error) { return filesSize(data) }
 		s.State = filepath.Join(data, "state.db")
 		endpoint = "sqlite://" // without a path: kine's default, with its default settings

@@ -32,18 +32,26 @@ type process struct {
 	log    string
 }
 
-// start runs a binary with its output in a log file in dir, which is also its working directory. env is added to its
-// environment.
-func start(dir string, env []string, binary string, args ...string) (*process, error) {
-	log := filepath.Join(dir, filepath.Base(binary)+".log")
+// command is a process to start.
+type command struct {
+	dir    string // its working directory, with its output in a log file
+	env    []string
+	binary string
+	args   []string
+	ready  func(context.Context) error // succeeds once it serves
+}
+
+// start runs the command, with env added to its environment.
+func (c *command) start() (*process, error) {
+	log := filepath.Join(c.dir, filepath.Base(c.binary)+".log")
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() // the child has its own descriptor
-	cmd := exec.Command(binary, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, file, file
-	cmd.Env = append(os.Environ(), env...)
+	cmd := exec.Command(c.binary, c.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, file, file
+	cmd.Env = append(os.Environ(), c.env...)
 	keeper, err := harness.NewKeeper("")
 	if err != nil {
 		return nil, err
@@ -52,7 +60,7 @@ func start(dir string, env []string, binary string, args ...string) (*process, e
 	if err != nil {
 		return nil, errors.Join(err, keeper.Dismiss())
 	}
-	return &process{Process: p, keeper: keeper, binary: binary, log: log}, nil
+	return &process{Process: p, keeper: keeper, binary: c.binary, log: log}, nil
 }
 
 // Stop terminates the process and waits. If it does not end within stopTimeout, it is killed, which is an error.

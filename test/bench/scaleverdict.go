@@ -35,7 +35,13 @@ func (s *session) countCalls(ctx context.Context, sign int) error {
 		s.scale.calls = apiCalls{}
 	}
 	for _, address := range s.server.Addresses {
-		if err := s.withClient(ctx, address, func(c *client) error { return c.countCalls(ctx, s.scale.calls, sign) }); err != nil {
+		c, err := s.dialer.as(s.dialer.config.BearerToken, []string{address}).dial(ctx)
+		if err != nil {
+			return err
+		}
+		err = c.countCalls(ctx, s.scale.calls, sign)
+		clients{c}.close()
+		if err != nil {
 			return err
 		}
 	}

@@ -63,17 +63,12 @@ func (s *session) usage(ctx context.Context, self []int, u *usage) (err error) {
 		return err
 	}
 	u.received = s.dialer.received.Load()
-	return s.withClient(ctx, s.server.Addresses[0], func(c *client) error {
-		if err := c.do(ctx, get("/api/v1/namespaces?limit=1")); err != nil {
-			return err
-		}
-		version, err := resourceVersion(c.answer.Bytes())
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Sscan(string(version), &u.revision)
+	version, err := s.newest(ctx, "/api/v1/namespaces")
+	if err != nil {
 		return err
-	})
+	}
+	_, err = fmt.Sscan(string(version), &u.revision)
+	return err
 }
 
 // logged returns how many bytes the server has written to disk so far. Of Postgres it is the write-ahead log: what the kernel counts
@@ -86,16 +81,6 @@ func (s *session) logged(ctx context.Context) (n int64, err error) {
 		return conn.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").Scan(&n)
 	})
 	return n, err
-}
-
-// withClient gives act a client of one of the servers.
-func (s *session) withClient(ctx context.Context, address string, act func(*client) error) error {
-	c, err := s.dialer.as(s.dialer.config.BearerToken, []string{address}).dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer clients{c}.close()
-	return act(c)
 }
 
 // averageMemory returns the average memory of the servers until the context ends: that of one moment depends on how long ago

@@ -3,8 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // server is one measured server, with what is known about its processes.
@@ -21,24 +27,87 @@ type server struct {
 	Datastore  string                // sqube's --datastore
 	Addresses  []string              // of its API servers
 	Began      time.Time             // when its first process was last started
-	access     credentials
 
-	// launch starts the processes, the last of which serves, and waits until it is ready. The flags follow the server's own. It returns what has started even with an error.
-	launch  func(ctx context.Context, flags []string) ([]*process, error)
-	running []*process
-	closers []func() error // in the order of opening
+	dir      string // for its files, removed when it is closed
+	ports    []int  // of its API servers
+	access   credentials
+	admin    string                          // the kubeconfig that the server itself writes, with its authority; "" if it uses the credentials' certificate
+	commands func(flags []string) []*command // its processes in the order of their starts; the flags follow its own
+	running  []*process
+	closers  []func() error // in the order of opening
 }
 
-// Start starts the server with these flags after its own.
-func (s *server) Start(ctx context.Context, flags ...string) (err error) {
-	s.Began = time.Now()
-	s.running, err = s.launch(ctx, flags)
-	s.StartUp = time.Since(s.Began)
-	s.PIDs = nil
-	for _, p := range s.running {
-		s.PIDs = append(s.PIDs, p.Pid())
+// opener starts a server.
+type opener struct {
+	name    string
+	nodes   int // that get a token
+	servers int // API servers
+	prepare func(context.Context, *server) error
+}
+
+// open starts the server with an empty database. What it has started is stopped if that fails.
+func (o opener) open(ctx context.Context) (_ *server, err error) {
+	s := &server{Name: o.name}
+	defer func() {
+		if err != nil {
+			if closeErr := s.Close(); closeErr != nil {
+				err = fmt.Errorf("%w (and on closing: %w)", err, closeErr)
+			}
+		}
+	}()
+	if s.dir, err = os.MkdirTemp("", "sqube-bench-"); err != nil {
+		return nil, err
 	}
-	return err
+	s.onClose(func() error { return os.RemoveAll(s.dir) })
+	if s.access, err = newCredentials(s.dir, o.nodes); err != nil {
+		return nil, err
+	}
+	for range o.servers {
+		port, err := harness.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		s.ports, s.Addresses = append(s.ports, port), append(s.Addresses, loopback(port))
+	}
+	ca, err := os.ReadFile(s.access.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	if s.Kubeconfig, err = s.access.kubeconfig(s.dir, s.ports[0], ca); err != nil {
+		return nil, err
+	}
+	if err := o.prepare(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := s.Start(ctx); err != nil || s.admin == "" {
+		return s, err
+	}
+	admin, err := loadKubeconfig(s.admin)
+	if err != nil {
+		return nil, err
+	}
+	if err := rest.LoadTLSFiles(admin); err != nil {
+		return nil, err
+	}
+	s.Kubeconfig, err = s.access.kubeconfig(s.dir, s.ports[0], admin.CAData)
+	return s, err
+}
+
+// Start starts the server with these flags after its own, and waits until it is ready.
+func (s *server) Start(ctx context.Context, flags ...string) error {
+	s.Began, s.PIDs = time.Now(), nil
+	for _, c := range s.commands(flags) {
+		p, err := c.start()
+		if err != nil {
+			return err
+		}
+		s.running, s.PIDs = append(s.running, p), append(s.PIDs, p.Pid())
+		if err := p.waitReady(ctx, c.ready); err != nil {
+			return err
+		}
+	}
+	s.StartUp = time.Since(s.Began)
+	return nil
 }
 
 // Stop stops the server's processes in reverse order. Stopping twice is harmless.
@@ -70,10 +139,4 @@ func (s *server) Close() error {
 	}
 	s.closers = nil
 	return errors.Join(errs...)
-}
-
-// opener starts a server.
-type opener struct {
-	name string
-	open func(context.Context) (*server, error)
 }

@@ -158,6 +158,30 @@ func (s *session) makeNamespace(ctx context.Context) error {
 	return nil
 }
 
+// ask sends requests one after the other over one connection, and returns the last answer.
+func (s *session) ask(ctx context.Context, requests ...request) ([]byte, error) {
+	c, err := s.dialer.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer clients{c}.close()
+	for _, r := range requests {
+		if err := c.do(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return c.answer.Bytes(), nil
+}
+
+// newest returns the resourceVersion that a collection has now.
+func (s *session) newest(ctx context.Context, collection string) ([]byte, error) {
+	answer, err := s.ask(ctx, get(collection+"?limit=1"))
+	if err != nil {
+		return nil, err
+	}
+	return resourceVersion(answer)
+}
+
 // progress prints a line about the progress on stderr.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)

@@ -74,20 +74,12 @@ func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return m, err
 	}
-	c, err := s.dialer.dial(ctx)
+	collect := get("/debug/pprof/heap?gc=1")
+	metrics, err := s.ask(ctx, collect, collect, collect, collect, get("/metrics"))
 	if err != nil {
 		return m, err
 	}
-	defer clients{c}.close()
-	for range 4 {
-		if err := c.do(ctx, get("/debug/pprof/heap?gc=1")); err != nil {
-			return m, err
-		}
-	}
-	if err := c.do(ctx, get("/metrics")); err != nil {
-		return m, err
-	}
-	found := memoryMetric.FindAllSubmatch(c.answer.Bytes(), -1)
+	found := memoryMetric.FindAllSubmatch(metrics, -1)
 	if len(found) != 2 {
 		return m, fmt.Errorf("%s has %d metrics of Go's memory, not 2", s.server.Name, len(found))
 	}
