@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -161,5 +164,45 @@ func TestContinueToken(t *testing.T) {
 		if got, err := continueToken([]byte(list)); err != nil || got != want {
 			t.Errorf("%s: %q, %v", list, got, err)
 		}
+	}
+}
+
+// TestKubernetesResolves checks that all packages of Kubernetes' programs resolve. sqube's own go.sum lacks some of them.
+func TestKubernetesResolves(t *testing.T) {
+	b, err := newBinaries(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	modfile, err := b.modfile(apiserverProgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-mod=mod", "-modfile", modfile, "-deps", apiserverProgram.pkg, managerProgram.pkg, schedulerProgram.pkg)
+	cmd.Dir = b.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestEnded ends a process before its files are opened, and between opening and reading them.
+func TestEnded(t *testing.T) {
+	command := exec.Command("sleep", "1000")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.Open(fmt.Sprintf("/proc/%d/stat", command.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stat.Close()
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait() // it was killed
+	if _, err := io.ReadAll(stat); !ended(err) {
+		t.Errorf("reading: %v", err)
+	}
+	if _, err := readStat(command.Process.Pid); !ended(err) {
+		t.Errorf("opening: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -160,4 +163,109 @@ func (e *statusError) Error() string {
 func isStatus(err error, code int) bool {
 	var status *statusError
 	return errors.As(err, &status) && status.code == code
+}
+
+// Media types of bodies.
+const (
+	mediaJSON          = "application/json"
+	mediaProtobuf      = "application/vnd.kubernetes.protobuf"
+	mediaProtobufWatch = "application/vnd.kubernetes.protobuf;stream=watch"
+	mediaTable         = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+	mediaMergePatch     = "application/merge-patch+json"
+	mediaStrategicPatch = "application/strategic-merge-patch+json"
+	mediaApplyPatch     = "application/apply-patch+yaml"
+)
+
+// request is what a client sends.
+type request struct {
+	method, path string
+	accept       string // the media type of the response; JSON if empty
+	encoding     string // the compression of the response; none if empty
+	content      string // the media type of the body; JSON if empty
+	body         []byte
+}
+
+func get(path string) request { return request{method: http.MethodGet, path: path} }
+func post(path string, body []byte) request {
+	return request{method: http.MethodPost, path: path, body: body}
+}
+func put(path string, body []byte) request {
+	return request{method: http.MethodPut, path: path, body: body}
+}
+
+func patch(path, content string, body []byte) request {
+	return request{method: http.MethodPatch, path: path, content: content, body: body}
+}
+
+// as returns the request for a response of this media type.
+func (r request) as(accept string) request {
+	r.accept = accept
+	return r
+}
+
+// gzip returns the request for a compressed response.
+func (r request) gzip() request {
+	r.encoding = "gzip"
+	return r
+}
+
+// http returns the request to the server at base.
+func (r request) http(ctx context.Context, base string) (*http.Request, error) {
+	h, err := http.NewRequestWithContext(ctx, r.method, base+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	h.Header.Set("Accept", cmp.Or(r.accept, mediaJSON))
+	if r.encoding != "" {
+		h.Header.Set("Accept-Encoding", r.encoding)
+	}
+	if r.body != nil {
+		h.Header.Set("Content-Type", cmp.Or(r.content, mediaJSON))
+	}
+	return h, nil
+}
+
+// listCached makes the server answer a list from its memory.
+var listCached = metav1.ListOptions{ResourceVersion: "0"}
+
+// persistAttempts and persistPause define for how long a client retries if a server does not respond.
+const (
+	persistAttempts = 20
+	persistPause    = 250 * time.Millisecond
+)
+
+// persist retries a request that has not succeeded and whose response may have been lost. What already exists counts as
+// created.
+func persist(ctx context.Context, request func() error) (err error) {
+	for attempt := range persistAttempts {
+		if err = request(); err == nil || attempt > 0 && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if err := wait(ctx, persistPause); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// untilTimeout limits the wait of until, and untilPause is the pause between its checks.
+const (
+	untilTimeout = 5 * time.Minute
+	untilPause   = 250 * time.Millisecond
+)
+
+// until waits until holds returns true. If that takes too long, its error says why.
+func until(ctx context.Context, what string, holds func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, untilTimeout)
+	defer cancel()
+	for {
+		ok, err := holds()
+		if ok {
+			return nil
+		}
+		if waited := wait(ctx, untilPause); waited != nil {
+			return fmt.Errorf("waiting until %s: %w (%v)", what, waited, err)
+		}
+	}
 }

@@ -4,10 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // What a kubelet does by default.
@@ -185,4 +197,207 @@ func (k *kubelet) record(name string, began time.Time, err error) {
 	if err == nil || errors.As(err, &status) {
 		k.calls.add(name, time.Since(began))
 	}
+}
+
+// nodeLeases is the collection of the nodes' Leases.
+const nodeLeases = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases"
+
+// nodeBody is a new Node.
+func nodeBody(name string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"labels":{"kubernetes.io/os":"linux","kubernetes.io/hostname":%[1]q}}}`, name)
+}
+
+// nodeStatus is the patch of a Node that is ready.
+func nodeStatus(at time.Time) []byte {
+	now := at.UTC().Format(time.RFC3339)
+	conditions := make([]string, 0, 4)
+	for _, c := range [][4]string{
+		{"MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
+		{"DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
+		{"PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"},
+		{"Ready", "True", "KubeletReady", "kubelet is posting ready status"},
+	} {
+		conditions = append(conditions, fmt.Sprintf(`{"type":%q,"status":%q,"reason":%q,"message":%q,"lastHeartbeatTime":%q}`, c[0], c[1], c[2], c[3], now))
+	}
+	const room = `{"cpu":"32","memory":"64Gi","pods":"110"}`
+	return fmt.Appendf(nil, `{"status":{"capacity":%s,"allocatable":%[1]s,"conditions":[%s]}}`, room, strings.Join(conditions, ","))
+}
+
+// leaseBody is a node's Lease in protobuf, renewed at that time.
+func leaseBody(name, version string, at time.Time) ([]byte, error) {
+	now := metav1.NewMicroTime(at)
+	lease := coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease, ResourceVersion: version},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](kubeletLeaseSeconds), RenewTime: &now},
+	}
+	raw, err := lease.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, Raw: raw}
+	body, err := unknown.Marshal()
+	return append([]byte(protobufMagic), body...), err
+}
+
+// versionIn returns the resourceVersion of the object in an answer in protobuf.
+func versionIn(answer []byte) string { return string(field(objectIn(answer), 1, 6)) }
+
+// podStatus is the patch of a Pod's status when its containers have started.
+func podStatus(uid string, at time.Time) []byte {
+	now := at.UTC().Format(time.RFC3339)
+	conditions := make([]string, 0, 4)
+	for _, name := range []string{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"} {
+		conditions = append(conditions, fmt.Sprintf(`{"type":%q,"status":"True","lastTransitionTime":%q}`, name, now))
+	}
+	return fmt.Appendf(nil, `{"metadata":{"uid":%q},"status":{"phase":"Running","startTime":%q,"hostIP":"192.0.2.1","hostIPs":[{"ip":"192.0.2.1"}],`+
+		`"podIP":%q,"podIPs":[{"ip":%[3]q}],"conditions":[%s],"containerStatuses":[{"name":"server","image":%q,"imageID":"sha256:%064x",`+
+		`"containerID":"containerd://%[6]064x","ready":true,"started":true,"restartCount":0,"lastState":{},"state":{"running":{"startedAt":%[2]q}}}]}}`,
+		uid, now, podIP(uid), strings.Join(conditions, ","), podImage, 0x5eed)
+}
+
+// podIP returns an address in 10.0.0.0/8, always the same for a uid.
+func podIP(uid string) string {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(uid)) // never fails
+	sum := hash.Sum32()
+	return netip.AddrFrom4([4]byte{10, byte(sum >> 16), byte(sum >> 8), byte(sum)}).String()
+}
+
+// deleteBody are the options of a kubelet that removes a Pod whose containers have ended.
+func deleteBody(uid string) []byte {
+	return fmt.Appendf(nil, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":%q}}`, uid)
+}
+
+// ledger records the nodes' acknowledged writes.
+type ledger struct {
+	mu      sync.Mutex
+	writes  int
+	renewed map[string]time.Time // the last renewTime, by node
+	pods    map[types.UID]podRecord
+	errors  []error // of abandoned writes
+}
+
+// podRecord is what a node has last reported about a Pod: that it runs, or that it is removed.
+type podRecord struct {
+	name    string
+	removed bool
+}
+
+// renew records that a node has renewed its Lease.
+func (l *ledger) renew(node string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	if l.renewed == nil {
+		l.renewed = map[string]time.Time{}
+	}
+	l.renewed[node] = at
+}
+
+// run records that a Pod was reported as running.
+func (l *ledger) run(uid, name string) { l.record(uid, podRecord{name, false}) }
+
+// remove records that a Pod was removed.
+func (l *ledger) remove(uid, name string) { l.record(uid, podRecord{name, true}) }
+
+func (l *ledger) record(uid string, r podRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	if l.pods == nil {
+		l.pods = map[types.UID]podRecord{}
+	}
+	l.pods[types.UID(uid)] = r
+}
+
+// fail records a write that failed for good.
+func (l *ledger) fail(err error) {
+	progress("%v", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errors = append(l.errors, err)
+}
+
+// failed returns how many writes were abandoned.
+func (l *ledger) failed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.errors)
+}
+
+// missing returns how many writes were acknowledged, and an error for each of them that is missing on the server. The nodes
+// must have stopped.
+func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes int, missing []error, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	leases, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, nil, err
+	}
+	pods, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, nil, err
+	}
+	stored := map[string]time.Time{}
+	for _, lease := range leases.Items {
+		if at := lease.Spec.RenewTime; at != nil {
+			stored[lease.Name] = at.Time
+		}
+	}
+	for node, at := range l.renewed {
+		if stored[node].Before(at) {
+			missing = append(missing, fmt.Errorf("node %s renewed its Lease at %s, but its renewTime is %s", node, at, stored[node]))
+		}
+	}
+	present := map[types.UID]corev1.PodPhase{}
+	for _, pod := range pods.Items {
+		present[pod.UID] = pod.Status.Phase
+	}
+	for uid, record := range l.pods {
+		switch phase, there := present[uid]; {
+		case record.removed && there:
+			missing = append(missing, fmt.Errorf("the Pod %s was removed, but exists", record.name))
+		case !record.removed && !there:
+			missing = append(missing, fmt.Errorf("the Pod %s ran and was not removed by its node, but does not exist", record.name))
+		case !record.removed && phase != corev1.PodRunning:
+			missing = append(missing, fmt.Errorf("the Pod %s was reported as running, but is %s", record.name, phase))
+		}
+	}
+	return l.writes, missing, nil
+}
+
+// callTimes are the durations of the nodes' requests, by verb and resource. Watches are left out.
+type callTimes struct {
+	mu    sync.Mutex
+	times map[string][]time.Duration
+}
+
+func callName(verb, resource, subresource string) string {
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	return strings.ToUpper(verb) + " " + resource
+}
+
+func (c *callTimes) add(name string, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.times == nil {
+		c.times = map[string][]time.Duration{}
+	}
+	c.times[name] = append(c.times[name], took)
+}
+
+// worst returns the number of calls, and the name and the p99 of the slowest kind.
+func (c *callTimes) worst() (calls int, name string, p99 time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for of, times := range c.times {
+		calls += len(times)
+		slices.Sort(times)
+		if took := quantile(times, 99); took > p99 {
+			name, p99 = of, took
+		}
+	}
+	return calls, name, p99
 }

@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // scaleSizes are sizes for testing Kubernetes' SLOs that a small machine can simulate: as many pods per node, and as many that start
@@ -210,4 +214,104 @@ func (s *session) scaleAfter(ctx context.Context) (result, error) {
 		return result{}, nil
 	}
 	return s.scaleChurn(ctx, part{"", s.sizes}, s.sizes.Duration/2)
+}
+
+// Figures of a whole cluster, which is not compared with other servers.
+var (
+	operations    = row{unit: "in all", value: func(r result) figure { return figure(r.Operations) }}
+	failed        = row{unit: "failed for good, or missing at the end", value: func(r result) figure { return r.Failed }}
+	takeover      = row{unit: "s until pods start under the other one", value: func(r result) figure { return r.Seconds }}
+	databaseTimes = row{unit: "sizes of its objects", value: func(r result) figure { return r.Times }}
+	serversRSS    = row{unit: "RSS MiB of all servers, on average", value: func(r result) figure { return r.RSS }}
+	// nodeCPU is the CPU time per node of the servers and Postgres, in ms per s.
+	nodeCPU    = row{value: func(r result) figure { return 1000 * (r.Cores + r.DatabaseCores) / figure(r.Nodes) }}
+	nodeMemory = row{value: func(r result) figure { return r.AnonymousEach }}
+	nodeRSS    = row{value: func(r result) figure { return r.RSS / figure(r.Nodes) }}
+)
+
+// windowRows are the lines of a phase that reports what everything takes.
+var windowRows = []row{
+	seconds,
+	{unit: "CPU of all servers, % of a core", value: func(r result) figure { return 100 * r.Cores }},
+	{unit: "Postgres CPU, % of a core", value: func(r result) figure { return 100 * r.DatabaseCores }},
+	serversRSS,
+	{unit: "pods started per s", value: func(r result) figure { return r.PerSecond }},
+	{unit: "their p99 ms", value: func(r result) figure { return r.P99 }},
+	{unit: "objects written per s", value: func(r result) figure { return r.Writes }},
+	{unit: "KB written to the disk, or to Postgres' log, per s", value: func(r result) figure { return r.WrittenSecond }},
+	{unit: "KB sent to clients per s", value: func(r result) figure { return r.Sent }},
+	{unit: "CPU of the load generator, % of a core", value: func(r result) figure { return 100 * r.LoadCores }},
+	{unit: "RSS MiB of the load generator", value: func(r result) figure { return r.LoadRSS }},
+}
+
+// scaleKill kills the leader, if there are several servers, while pods keep starting. It reports how long it took until a pod
+// ran that was created under another leader.
+func (s *session) scaleKill(ctx context.Context) (r result, err error) {
+	if len(s.server.running) < 2 {
+		return r, nil
+	}
+	before, err := s.leader(ctx)
+	if err != nil {
+		return r, err
+	}
+	load, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	n := s.sizes
+	go func() {
+		ended <- s.cluster.churn(load, n, time.Now().Add(untilTimeout))
+	}()
+	defer func() { stop(); <-ended }()
+	killed := time.Now()
+	if err := s.killFirst(); err != nil {
+		return r, err
+	}
+	if err := s.countCalls(ctx, -1); err != nil {
+		return r, err
+	}
+	if err := until(ctx, "another server leads", func() (bool, error) {
+		now, err := s.leader(ctx)
+		return now != "" && now != before, err
+	}); err != nil {
+		return r, err
+	}
+	led := time.Now()
+	select {
+	case <-s.cluster.starts.firstAfter(led):
+	case err := <-ended:
+		ended <- err
+		return r, fmt.Errorf("no pod has started under the second server: %w", err)
+	}
+	took := time.Since(killed)
+	progress("%s: another server leads after %s, and has started a pod after %s", s.server.Name, led.Sub(killed), took)
+	// The pods of this time, with those that were created under the first server.
+	if err := wait(ctx, n.Duration/6); err != nil {
+		return r, err
+	}
+	times := sorted(s.cluster.starts.take())
+	s.scale.starts = append(s.scale.starts, times...)
+	r = result{Operations: len(times), Seconds: figure(took.Seconds()), P50: milliseconds(quantile(times, 50)), P99: milliseconds(quantile(times, 99))}
+	return r, s.countCalls(ctx, 1)
+}
+
+// leader returns the holder of the controllers' Lease.
+func (s *session) leader(ctx context.Context) (string, error) {
+	lease, err := s.cluster.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "sqube-controllers", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
+}
+
+// killFirst kills the server that was started first. From then on, the second one is measured.
+func (s *session) killFirst() error {
+	victim := s.server.running[0]
+	if err := victim.End(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := victim.keeper.Dismiss(); err != nil {
+		return err
+	}
+	s.server.running, s.server.PIDs, s.server.Addresses = s.server.running[1:], s.server.PIDs[1:], s.server.Addresses[1:]
+	s.dialer.config.Host, s.scale.killed = "https://"+s.server.Addresses[0], true
+	return nil
 }
