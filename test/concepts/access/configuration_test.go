@@ -154,7 +154,7 @@ func (a *accessConfig) authenticationPromises() []kit.Promise {
 		{Statement: "there may be several issuers, each with its own mappings", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			c.Bearer(t, a.plain.token(t, claims{"sub": "ann", "roles": "dev"})).Is(t, "plain:ann", authenticated)
-			c.Bearer(t, a.later.token(t, claims{"sub": "ann"})).IsUnauthenticated(t)
+			c.Bearer(t, newIssuer(t).token(t, claims{"sub": "ann"})).IsUnauthenticated(t)
 		}},
 		{Statement: "a token that violates a rule about claims or users is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)

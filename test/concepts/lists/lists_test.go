@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
@@ -109,18 +107,5 @@ var collections = []kit.Promise{
 		c.Get(t, c.Path("v1", "secrets", "a")+"?export=true").Refused(t, http.StatusBadRequest, "BadRequest", "the export parameter, deprecated since v1.14, is no longer supported")
 		c.Get(t, c.Path("v1", "secrets", "a")+"?export=false").Want(t, http.StatusOK)
 		c.Get(t, c.Path("v1", "secrets")+"?export=true").Want(t, http.StatusOK)
-	}},
-	{Statement: "parameters of the wrong type are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
-		for query, part := range map[string]string{
-			"limit=many": `parsing "many": invalid syntax`, "limit=": `parsing "": invalid syntax`, "limit=1.5": `parsing "1.5": invalid syntax`, "limit=99999999999999999999": "value out of range",
-			"timeoutSeconds=soon": `parsing "soon": invalid syntax`, "sendInitialEvents=true": "",
-		} {
-			a := c.Get(t, c.Path("v1", "secrets")+"?"+query)
-			if part == "" {
-				a.Refused(t, http.StatusUnprocessableEntity, string(metav1.StatusReasonInvalid), "sendInitialEvents is forbidden for list")
-				continue
-			}
-			a.Refused(t, http.StatusBadRequest, string(metav1.StatusReasonBadRequest), part)
-		}
 	}},
 }

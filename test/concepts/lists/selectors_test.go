@@ -166,10 +166,4 @@ var fieldSelectors = []kit.Promise{
 		version := c.DefineWidgets(t, kit.AnySchema)
 		unselectable(t, c, c.Path(version, "widgets"), "fieldSelector", map[string]string{"spec.size=1": "field label not supported: spec.size"})
 	}},
-	{Statement: "invalid field selectors are rejected", Proof: func(t *testing.T, c *kit.Cluster) {
-		unselectable(t, c, c.Path("v1", "secrets"), "fieldSelector", map[string]string{
-			"metadata.name": "invalid selector: 'metadata.name'; can't understand 'metadata.name'", "metadata.name in (a)": "can't understand", "a": "can't understand 'a'",
-			`metadata.name=\a`: "invalid field selector", `metadata.name=a\`: "invalid field selector",
-		})
-	}},
 }

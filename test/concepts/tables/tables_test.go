@@ -202,9 +202,9 @@ var tables = []kit.Promise{
 		second := c.GetAs(t, tableV1, w.At("v2")).Want(t, http.StatusOK)
 		kit.Equal(t, columns(t, second), "Name, Age")
 		kit.Equal(t, tableRows(t, second), [][]any{{"a"}, {"b"}})
-		narrow, _, _ := strings.Cut(kit.MustKubectl(t, c, "get", w.Name()), "\n")
+		narrow, _, _ := strings.Cut(kit.MustKubectl(t, c, "get", "widgets.v1."+w.Group), "\n")
 		kit.Equal(t, strings.Fields(narrow), []string{"NAME", "SIZE", "RATIO", "READY", "BORN", "MISSING", "LIST"})
-		wide, _, _ := strings.Cut(kit.MustKubectl(t, c, "get", w.Name(), "-o", "wide"), "\n")
+		wide, _, _ := strings.Cut(kit.MustKubectl(t, c, "get", "widgets.v1."+w.Group, "-o", "wide"), "\n")
 		kit.Equal(t, strings.Fields(wide), []string{"NAME", "SIZE", "RATIO", "READY", "NICKNAME", "BORN", "MISSING", "LIST"})
 	}},
 	{Statement: "what is not a resource has no Table", Proof: func(t *testing.T, c *kit.Cluster) {

@@ -61,16 +61,6 @@ var refusedPaths = []kit.Promise{
 			kit.Equal(t, a.Header.Get("Allow"), "") // kube-apiserver sends none either
 		}
 	}},
-	{Statement: "a name in a path may have any characters", Proof: func(t *testing.T, c *kit.Cluster) {
-		for _, name := range []string{"%27%20OR%201=1--", "a%00", "a%3Bb", "%E2%80%A8", "..%5C", "*", "_"} {
-			c.Get(t, c.Path("v1", "secrets", name)).Refused(t, http.StatusNotFound, "NotFound", "not found")
-			c.Delete(t, c.Path("v1", "secrets", name)).Refused(t, http.StatusNotFound, "NotFound", "not found")
-		}
-	}},
-	{Statement: "a name that no object can have is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Get(t, c.Path("v1", "secrets", "a%25")).Refused(t, http.StatusBadRequest, "BadRequest", `Name parameter invalid: "a%": may not contain '%'`)
-		c.Get(t, c.Path("v1", "secrets", "a%2Fb")).Refused(t, http.StatusNotFound, "NotFound") // a subresource
-	}},
 	{Statement: "an invalid query is read as far as possible", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
 		for _, query := range []string{"?x=%zz", "?;", "?&&&", "?=", "?limit=5;continue=x", "?pretty"} {

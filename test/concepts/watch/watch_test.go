@@ -98,13 +98,6 @@ var watchBeginnings = []kit.Promise{
 		a := c.Get(t, path+"?watch=1&timeoutSeconds=1&resourceVersion="+strconv.Itoa(now+1_000_000)).Want(t, http.StatusOK)
 		kit.Equal(t, len(a.Body), 0)
 	}},
-	{Statement: "an invalid resourceVersion is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
-		for _, version := range []string{"x", "-1", "1.5", "99999999999999999999"} {
-			// kube-apiserver returns 500, although it is the client's mistake.
-			c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+version).
-				Refused(t, http.StatusBadRequest, "BadRequest", "resourceVersion: Invalid value")
-		}
-	}},
 	{Statement: "a watch ends after timeoutSeconds, without an error", Proof: func(t *testing.T, c *kit.Cluster) {
 		s := c.Watch(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+c.Get(t,
 			c.Path("v1", "configmaps")).ResourceVersion(t)+"&fieldSelector=metadata.name=none")

@@ -1,7 +1,6 @@
 package writes
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,7 +9,7 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Section "Field validation".
+// Section "Field validation". Package badinput sends unknown and duplicate fields in every write of other objects, at every level.
 func TestFieldValidation(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(levels, anomalies(), kubectlValidates)...)
 }
@@ -38,25 +37,6 @@ var levels = []kit.Promise{
 		a = c.Post(t, c.Path("v1", "configmaps"), body).Invalid(t, "metadata.name")
 		kit.Equal(t, kit.Warnings(t, a), []string{`duplicate field "data.k"`, `unknown field "extra"`, `unknown field "metadata.colour"`})
 	}},
-	{Statement: "the level is Ignore, Warn or Strict, in this spelling, for every verb that has one", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
-		for options, a := range map[string]kit.Answer{
-			"CreateOptions": c.Post(t, path+"?fieldValidation=strict", kit.ConfigMap("b", nil)),
-			"UpdateOptions": c.Put(t, path+"/a?fieldValidation=Error", kit.ConfigMap("a", nil)),
-			"PatchOptions":  c.Patch(t, kit.MergePatch, path+"/a?fieldValidation=true", `{}`),
-		} {
-			a.Invalid(t, options+".meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: ",
-				`supported values: "", "Ignore", "Strict", "Warn"`)
-		}
-	}},
-	{Statement: "the names of fields are case-sensitive", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps")+"?fieldValidation=Strict", `{"metadata":{"name":"a"},"Data":{"a":"b"}}`).
-			Refused(t, http.StatusBadRequest, "BadRequest", `strict decoding error: unknown field "Data"`)
-		a := c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"name":"a"},"Data":{"a":"b"}}`).Created(t)
-		kit.Equal(t, a.Value(t, "data"), nil)
-		kit.Equal(t, kit.Warnings(t, a), []string{`unknown field "Data"`})
-	}},
 	{Statement: "if a schema preserves unknown fields, none is reported, except in the object's metadata", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets")
@@ -72,29 +52,10 @@ var levels = []kit.Promise{
 		// In protobuf, fields have numbers, and unknown ones are dropped silently.
 		c.Send(t, http.MethodPost, path, kit.Header{"Content-Type", "application/vnd.kubernetes.protobuf"}, protobufConfigMap).Created(t)
 	}},
-	{Statement: "many unknown fields are all reported, up to a limit in bytes", Proof: func(t *testing.T, c *kit.Cluster) {
-		few := c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", many(50)).Created(t)
-		if n := len(kit.Warnings(t, few)); n != 50 {
-			t.Errorf("%d warnings", n)
-		}
-		all := c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", many(1000)).Created(t)
-		if n := len(kit.Warnings(t, all)); n < 100 || n >= 1000 {
-			t.Errorf("%d warnings", n)
-		}
-	}},
 }
 
 // protobufConfigMap is the ConfigMap {"metadata":{"name":"p"}} with a field of number 15 that does not exist.
 const protobufConfigMap = "k8s\x00" + "\x0a\x0f\x0a\x02v1\x12\x09ConfigMap" + "\x12\x07" + "\x0a\x03\x0a\x01p" + "\x78\x01"
-
-// many returns a ConfigMap with n unknown fields.
-func many(n int) string {
-	body := `{"metadata":{"name":"many"}`
-	for i := range n {
-		body += fmt.Sprintf(`,"unknown%d":1`, i)
-	}
-	return body + "}"
-}
 
 // anomaly is a request with unknown and duplicate fields. In its body GROUP is the custom resource's group,
 // NAME any name, and VERSION the object's resourceVersion.
@@ -114,10 +75,6 @@ type anomaly struct {
 	reads func(t *testing.T, a kit.Answer) bool
 }
 
-func configMaps(c *kit.Cluster, _ string) string { return c.Path("v1", "configmaps") }
-
-func oneDeployment(c *kit.Cluster, _ string) string { return c.Path("apps/v1", "deployments", "web") }
-
 func oneScale(c *kit.Cluster, _ string) string {
 	return c.Path("apps/v1", "deployments", "web", "scale")
 }
@@ -131,60 +88,27 @@ func oneWidget(c *kit.Cluster, groupVersion string) string {
 func replicas(t *testing.T, a kit.Answer) bool { return a.Value(t, "spec", "replicas") == 5.0 }
 
 func anomalies() []kit.Promise {
-	deploymentText := strings.Replace(string(kit.JSON(kit.Deployment("web"))), `"replicas":3`, `"replicas":4,"replicas":5,"replicaz":1`, 1)
 	widgetText := `{"apiVersion":"GROUP/v1","kind":"Widget","metadata":{"name":"NAME","colour":"red"},"spec":{"replicas":4,"replicas":5,"extra":1,
 		"free":{"any":{"thing":1}},"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"x","colour":"red"},"spec":{"a":"b","z":1}}},"other":1}`
-	widgetYAML := "apiVersion: GROUP/v1\nkind: Widget\nmetadata: {name: NAME}\nspec:\n  replicas: 4\n  replicas: 5\n  extra: 1\n"
 	widgetWarnings := []string{`duplicate field "spec.replicas"`, `unknown field "metadata.colour"`,
 		`unknown field "other"`, `unknown field "spec.extra"`,
 		`unknown field "spec.template.metadata.colour"`, `unknown field "spec.template.spec.z"`}
-	patched := []string{`duplicate field "spec.replicas"`, `unknown field "spec.replicaz"`}
 	const bad, invalid = http.StatusBadRequest, http.StatusUnprocessableEntity
 	var promises []kit.Promise
 	for _, a := range []anomaly{
-		{"a create in JSON", "POST", "application/json", configMaps, strings.Replace(odd, `"a"`, `"NAME"`, 1),
-			[]string{`duplicate field "data.k"`, `unknown field "extra"`, `unknown field "metadata.colour"`}, bad,
-			func(t *testing.T, a kit.Answer) bool {
-				return a.Text(t, "data", "k") == "2" && a.Value(t, "extra") == nil
-			}},
-		{"a create in YAML", "POST", "application/yaml", configMaps,
-			"metadata:\n  name: NAME\n  colour: red\ndata: {k: '1', k: '2'}\nextra: 1\n",
-			[]string{`line 4: key "k" already set in map`, `unknown field "extra"`, `unknown field "metadata.colour"`}, bad,
-			func(t *testing.T, a kit.Answer) bool {
-				return a.Text(t, "data", "k") == "2" && a.Value(t, "extra") == nil
-			}},
-		{"an update", "PUT", "application/json", oneDeployment, deploymentText, patched, bad, replicas},
-		{"a merge patch", "PATCH", kit.MergePatch, oneDeployment, `{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`,
-			patched, invalid, replicas},
-		{"a strategic merge patch", "PATCH", kit.StrategicPatch, oneDeployment,
-			`{"spec":{"replicas":4,"replicas":5,"replicaz":1,"template":{"spec":{"containers":[{"name":"c","imagee":"i"}]}}}}`,
-			append(slices.Clone(patched), `unknown field "spec.template.spec.containers[0].imagee"`), invalid, replicas},
-		{"a JSON patch", "PATCH", kit.JSONPatch, oneDeployment,
-			`[{"op":"add","path":"/spec/replicaz","value":1},{"op":"test","op":"add","path":"/spec/replicas","value":5,"colour":"red"}]`,
-			[]string{`json patch duplicate field "[1].op"`, `json patch unknown field "[1].colour"`,
-				`unknown field "spec.replicaz"`}, invalid, replicas},
-		{"an apply, of duplicate fields", "PATCH", kit.ApplyPatch, oneDeployment,
-			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 4\n  replicas: 5\n",
-			[]string{`line 6: key "replicas" already set in map`}, bad, replicas},
 		{"a patch of a subresource", "PATCH", kit.MergePatch, oneScale,
-			`{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`, patched, invalid, replicas},
+			`{"spec":{"replicas":4,"replicas":5,"replicaz":1}}`,
+			[]string{`duplicate field "spec.replicas"`, `unknown field "spec.replicaz"`}, invalid, replicas},
 		{"a create of a custom resource in JSON", "POST", "application/json", widgets, widgetText, widgetWarnings, bad,
 			func(t *testing.T, a kit.Answer) bool {
 				return replicas(t, a) && a.Value(t, "other") == nil && a.Value(t, "spec", "free", "any", "thing") == 1.0 &&
 					a.Value(t, "spec", "template", "metadata", "colour") == nil && a.Value(t, "spec", "template", "spec", "z") == nil
 			}},
-		{"a create of a custom resource in YAML", "POST", "application/yaml", widgets, widgetYAML,
-			[]string{`line 6: key "replicas" already set in map`, `unknown field "spec.extra"`}, bad, replicas},
 		{"an update of a custom resource", "PUT", "application/json", oneWidget, strings.Replace(widgetText, `"NAME"`,
 			`"w","resourceVersion":"VERSION"`, 1), widgetWarnings, bad, replicas},
-		{"a merge patch of a custom resource", "PATCH", kit.MergePatch, oneWidget, `{"spec":{"replicas":4,"replicas":5,"extra":1}}`,
-			[]string{`duplicate field "spec.replicas"`, `unknown field "spec.extra"`}, invalid, replicas},
 		{"a JSON patch of a custom resource", "PATCH", kit.JSONPatch, oneWidget,
 			`[{"op":"add","op":"add","path":"/spec/replicas","value":5},{"op":"add","path":"/extra","value":1}]`,
 			[]string{`json patch duplicate field "[0].op"`, `unknown field "extra"`}, invalid, replicas},
-		{"an apply of a custom resource, of duplicate fields", "PATCH", kit.ApplyPatch, oneWidget,
-			"apiVersion: GROUP/v1\nkind: Widget\nmetadata: {name: w}\nspec:\n  replicas: 4\n  replicas: 5\n",
-			[]string{`line 6: key "replicas" already set in map`}, bad, replicas},
 	} {
 		promises = append(promises,
 			kit.Promise{Statement: a.what + " with odd fields drops them with Ignore, warns with Warn and by default, and fails with Strict",
@@ -204,9 +128,6 @@ func (o anomaly) prove(t *testing.T, c *kit.Cluster) {
 		query := "?fieldValidation=" + level
 		if level == "" {
 			query = "?"
-		}
-		if o.contentType == kit.ApplyPatch {
-			query += "&force=true&fieldManager=a"
 		}
 		body := strings.NewReplacer("GROUP/v1", groupVersion, "NAME", name).Replace(o.body)
 		if before, after, named := strings.Cut(body, "VERSION"); named {

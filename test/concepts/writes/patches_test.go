@@ -77,16 +77,6 @@ var jsonPatches = []kit.Promise{
 		increment(1, 2).Invalid(t)
 		increment(2, 3).OK(t)
 	}},
-	{Statement: "an invalid JSON patch gets 400", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := patchable(t, c)
-		for _, body := range []string{"", `[{"op":"add"`} {
-			c.Patch(t, kit.JSONPatch, path, body).BadRequest(t, "invalid JSON patch")
-		}
-		for _, body := range []string{`{"data":{"a":"1"}}`, `"a"`, `[1]`} {
-			c.Patch(t, kit.JSONPatch, path, body).BadRequest(t, "error decoding patch: ")
-		}
-		c.Patch(t, kit.JSONPatch, path, `[]`).OK(t)
-	}},
 	{Statement: "a JSON patch has at most 10,000 operations, and copies a limited number of bytes", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
 		operation := `,{"op":"test","path":"/data/a","value":"1"}`
@@ -143,15 +133,6 @@ var mergePatches = []kit.Promise{
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
 		a = c.Patch(t, kit.MergePatch, path, `{"spec":{"template":{"spec":{"containers":[{"name":"z","image":"j"}]}}}}`).OK(t)
 		kit.Equal(t, containers(t, a), []string{"z j"})
-	}},
-	{Statement: "an invalid merge patch gets 400, and one with an invalid result 422", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := patchable(t, c)
-		for _, body := range []string{"", "null", "[]", `"a"`, `{"data":`, `data: {a: "1"}`} {
-			c.Patch(t, kit.MergePatch, path, body).BadRequest(t)
-		}
-		for _, body := range []string{`{"data":{"a":1}}`, `{"data":["a"]}`, `{"kind":"Secret"}`, `{"data":{"a b":"1"}}`} {
-			c.Patch(t, kit.MergePatch, path, body).Invalid(t)
-		}
 	}},
 	{Statement: "a patch of any kind with a resourceVersion updates only that version, and is otherwise a conflict", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := patchable(t, c)
@@ -282,16 +263,5 @@ var strategicPatches = []kit.Promise{
 		a := c.Patch(t, kit.StrategicPatch, path,
 			`{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"x","image":"i"}]}}}}`)
 		a.Want(t, http.StatusBadRequest, http.StatusInternalServerError)
-	}},
-	{Statement: "an invalid strategic merge patch gets 400, and one that does not fit the object 422", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("apps/v1", "deployments", "a")
-		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)
-		for _, body := range []string{"", "[]", `"a"`, `{"spec":`} {
-			c.Patch(t, kit.StrategicPatch, path, body).BadRequest(t)
-		}
-		// kube-apiserver returns 500 without a reason.
-		c.Patch(t, kit.StrategicPatch, path, `{"spec":{"template":{"spec":{"containers":[{"image":"i"}]}}}}`).Want(t,
-			http.StatusBadRequest, http.StatusInternalServerError)
-		c.Patch(t, kit.StrategicPatch, path, `{"spec":[]}`).Invalid(t, "cannot restore struct from: slice")
 	}},
 }
