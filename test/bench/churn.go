@@ -21,8 +21,8 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// churnObjects are updated repeatedly: a third each are Leases, Events and Pods.
-const churnObjects = 2000
+// churned is how many objects are updated repeatedly: a third each are Leases, Events and Pods.
+func (s sizes) churned() int { return min(2000, s.Updates) }
 
 // churnKinds are their kinds, with formats for the body of a new object, taking its name ("" for the pod of the other phases),
 // and for the merge patch of an update, taking its number.
@@ -57,7 +57,7 @@ var churnParts = []churnPart{
 // churnAll repeatedly updates the same objects and prints, for each engine, how much larger than its objects the database is
 // afterwards, and how much more requests cost while all versions are kept. The argument selects one of these parts.
 func churnAll(ctx context.Context, o options, only []string, out io.Writer) error {
-	lines := [][]string{{fmt.Sprintf("after %d updates of %d objects", o.sizes.Updates, churnObjects)}}
+	lines := [][]string{{fmt.Sprintf("after %d updates of %d objects", o.sizes.Updates, o.sizes.churned())}}
 	for _, engine := range o.sqube {
 		lines[0] = append(lines[0], "sqube-"+engine)
 	}
@@ -175,7 +175,7 @@ func (s *session) churn(ctx context.Context) error {
 	const clients, part = 32, 50_000
 	for from := 0; from < s.sizes.Updates; from += part {
 		r, err := s.load(ctx, clients, min(part, s.sizes.Updates-from), func(ctx context.Context, c *client, i int) error {
-			return churnUpdate(ctx, c, from+i)
+			return s.churnUpdate(ctx, c, from+i)
 		})
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (s *session) populate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.load(ctx, 16, churnObjects, func(ctx context.Context, c *client, i int) error {
+	_, err = s.load(ctx, 16, s.sizes.churned(), func(ctx context.Context, c *client, i int) error {
 		kind, body := churnKinds[i%len(churnKinds)], pod(i)
 		if kind.body != "" {
 			body = fmt.Appendf(nil, kind.body, podName(i))
@@ -202,8 +202,8 @@ func (s *session) populate(ctx context.Context) error {
 }
 
 // churnUpdate makes the ith update.
-func churnUpdate(ctx context.Context, c *client, i int) error {
-	object := i % churnObjects
+func (s *session) churnUpdate(ctx context.Context, c *client, i int) error {
+	object := i % s.sizes.churned()
 	kind := churnKinds[object%len(churnKinds)]
 	path := kind.collection + "/" + podName(object) + kind.subresource
 	return c.do(ctx, patch(path, mediaMergePatch, fmt.Appendf(nil, kind.patch, i%1_000_000)))
@@ -213,18 +213,18 @@ func churnUpdate(ctx context.Context, c *client, i int) error {
 var churnRequests = []struct {
 	name string
 	n    int // at most
-	do   func(context.Context, *client, int) error
+	do   func(*session, context.Context, *client, int) error
 }{
-	{"get", 30_000, func(ctx context.Context, c *client, i int) error {
-		object := i % churnObjects
+	{"get", 30_000, func(s *session, ctx context.Context, c *client, i int) error {
+		object := i % s.sizes.churned()
 		kind := churnKinds[object%len(churnKinds)]
 		return c.do(ctx, get(kind.collection+"/"+podName(object)))
 	}},
-	{"list", 400, func(ctx context.Context, c *client, i int) error {
+	{"list", 400, func(_ *session, ctx context.Context, c *client, i int) error {
 		_, err := c.discard(ctx, get(churnKinds[i%len(churnKinds)].collection))
 		return err
 	}},
-	{"write", 6000, churnUpdate},
+	{"write", 6000, (*session).churnUpdate},
 }
 
 // churnClients is how many clients send them at once.
@@ -323,7 +323,9 @@ func (s *session) awaitVacuum(ctx context.Context) error {
 // costs measures the requests.
 func (s *session) costs(ctx context.Context) (costs []sample, err error) {
 	for _, request := range churnRequests {
-		m, err := s.sample(ctx, churnClients, min(request.n, s.sizes.Updates), request.do)
+		m, err := s.sample(ctx, churnClients, min(request.n, s.sizes.Updates), func(ctx context.Context, c *client, i int) error {
+			return request.do(s, ctx, c, i)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -341,7 +343,7 @@ func (s *session) dueAtOnce(ctx context.Context) (latencies []time.Duration, err
 	}
 	began := time.Now()
 	for removed := 0.0; removed < float64(s.sizes.Updates); {
-		m, err := s.sample(ctx, churnClients, 200, churnUpdate)
+		m, err := s.sample(ctx, churnClients, 200, s.churnUpdate)
 		if err != nil {
 			return nil, err
 		}
@@ -388,7 +390,10 @@ func (s *session) updateDirectly(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	objects, err := churned(ctx, engine)
+	objects, err := storedObjects(ctx, engine)
+	if err == nil && len(objects) != s.sizes.churned() {
+		err = errors.New("the database does not have the created objects")
+	}
 	if err != nil {
 		return errors.Join(err, engine.Close())
 	}
@@ -443,8 +448,8 @@ func openEngine(ctx context.Context, datastore string) (dialect.Engine, error) {
 	return postgres.Open(ctx, datastore)
 }
 
-// churned returns the objects as updates of themselves.
-func churned(ctx context.Context, engine dialect.Engine) (objects []*sqlstore.Write, err error) {
+// storedObjects returns the objects as updates of themselves.
+func storedObjects(ctx context.Context, engine dialect.Engine) (objects []*sqlstore.Write, err error) {
 	const live = "SELECT id, api_group, resource, key, namespace, name, uid, coalesce(expires_at, 0), labels, fields, value " +
 		"FROM log WHERE replaced_by IS NULL AND namespace = '" + namespace + "' AND resource IN ('leases', 'events', 'pods') ORDER BY name"
 	err = engine.Query(ctx, live, nil, func(row dialect.Row) error {
@@ -455,8 +460,5 @@ func churned(ctx context.Context, engine dialect.Engine) (objects []*sqlstore.Wr
 		objects = append(objects, w)
 		return err
 	})
-	if err == nil && len(objects) != churnObjects {
-		err = errors.New("the database does not have the created objects")
-	}
 	return objects, err
 }

@@ -6,13 +6,6 @@ import (
 	"time"
 )
 
-// planeSizes are the sizes for a cluster of ten nodes with ten pods each.
-var planeSizes = func() sizes {
-	s := defaultSizes
-	s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
-	return s
-}()
-
 func planePhases(sizes) []phase {
 	return []phase{
 		{phaseStart, false, func(s *session, _ context.Context) (result, error) { return s.started() }, []row{seconds.with(true)}},

@@ -13,13 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitionSizes give a server time to free what a start took.
-var definitionSizes = func() sizes {
-	s := defaultSizes
-	s.Rest = 20 * time.Second
-	return s
-}()
-
 // definitionSteps are the numbers of definitions that are compared, as shares of all, in percent.
 var definitionSteps = []struct {
 	percent int

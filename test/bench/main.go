@@ -91,7 +91,9 @@ func parse(args []string) (options, []string, error) {
 		o, rest, err = parseWith(quickSizes, args)
 	} else if err == nil && len(rest) > 0 {
 		if suite, unknown := suiteOf(rest[0]); unknown == nil && suite.sizes != nil {
-			o, rest, err = parseWith(*suite.sizes, args)
+			own := defaultSizes
+			suite.sizes(&own)
+			o, rest, err = parseWith(own, args)
 		}
 	}
 	if err != nil {

@@ -11,14 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// scaleSizes are sizes for testing Kubernetes' SLOs that a small machine can simulate: as many pods per node, and as many that start
-// or end per second, as Kubernetes itself is tested with.
-var scaleSizes = func() sizes {
-	s := defaultSizes
-	s.Nodes, s.Pods, s.Retention = 1000, 30_000, 30*time.Second
-	return s
-}()
-
 // The phases of `bench scale`: a cluster grows to a tenth of its size, then to all of it. Each time it is first quiet, then pods start
 // and end all the time. The name of a phase with a tenth ends in scaleTenth.
 const (

@@ -43,8 +43,8 @@ var defaultSizes = sizes{
 
 // quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
-	Pods: 300, Nodes: 60, Writes: 200, Gets: 200, Lists: 1, Customs: 50, Watchers: 10, Events: 20, Idlers: 200,
-	Idle: time.Second / 2, Rest: time.Second / 10, Objects: 600, Crowd: 8, Definitions: 20,
+	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, Watchers: 5, Events: 10, Idlers: 100,
+	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Crowd: 4, Definitions: 5,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 )
 
 // suite is a set of phases that one command runs.
 type suite struct {
 	name   string // of the command; "" if none is given
 	phases func(sizes) []phase
-	sizes  *sizes // the defaults, if they are its own
+	sizes  func(*sizes) // changes the defaults, unless nil
 	plane  plane
 }
 
@@ -19,11 +20,19 @@ var suites = []suite{
 	{name: "size", phases: sizePhases},
 	{name: "crowd", phases: crowdPhases},
 	{name: "watches", phases: watchesPhases},
-	{name: "wear", phases: wearPhases, sizes: &wearSizes},
+	// An hour includes what a server does only occasionally.
+	{name: "wear", phases: wearPhases, sizes: func(s *sizes) { s.Duration = time.Hour }},
 	{name: "history", phases: historyPhases},
-	{name: "control-plane", phases: planePhases, sizes: &planeSizes, plane: plane{runs: true}},
-	{name: "definitions", phases: definitionPhases, sizes: &definitionSizes},
-	{name: "scale", phases: scalePhases, sizes: &scaleSizes, plane: plane{runs: true, nodes: true, replicas: true, retention: true}},
+	{name: "control-plane", phases: planePhases, plane: plane{runs: true}, sizes: func(s *sizes) {
+		s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
+	}},
+	// A server has time to free what a start took.
+	{name: "definitions", phases: definitionPhases, sizes: func(s *sizes) { s.Rest = 20 * time.Second }},
+	// Kubernetes' SLOs, as far as a small machine can simulate them: as many pods per node, and as many that start or end per second, as
+	// Kubernetes itself is tested with.
+	{name: "scale", phases: scalePhases, plane: plane{runs: true, nodes: true, replicas: true, retention: true}, sizes: func(s *sizes) {
+		s.Nodes, s.Pods, s.Retention = 1000, 30_000, 30*time.Second
+	}},
 }
 
 // phase is one measurement. Phases run in the order of the list, since later ones read what earlier ones wrote.

@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// wearSizes are the sizes of `bench wear`: an hour includes what a server does only occasionally.
-var wearSizes = func() sizes {
-	s := defaultSizes
-	s.Duration = time.Hour
-	return s
-}()
-
 // wearPhases measures how much a server writes to its disk, which is what wears out a memory card.
 func wearPhases(n sizes) []phase {
 	return []phase{
