@@ -92,18 +92,18 @@ func TestAuthorizationModes(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a policy file grants resources and paths to users and groups, also read-only (ABAC)", Proof: func(t *testing.T, c *kit.Cluster) {
 			reader := c.As(t, "reader")
-			reader.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			reader.Get(t, c.Path("v1", "configmaps")).OK(t)
 			reader.Get(t, c.Path("v1", "secrets")).Forbidden(t)
 			reader.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Forbidden(t)
-			c.As(t, "x", "prober").Get(t, "/metrics").Want(t, http.StatusOK)
+			c.As(t, "x", "prober").Get(t, "/metrics").OK(t)
 			c.As(t, "x", "prober").Get(t, "/version/x").Forbidden(t)
 			c.As(t, "x", "other").Get(t, "/metrics").Forbidden(t)
 		}},
 		kit.Promise{Statement: "a webhook allows, denies with a reason, or leaves the decision to the next authorizer", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.As(t, webhook.user("allow")).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			c.As(t, webhook.user("allow")).Get(t, c.Path("v1", "secrets")).OK(t)
 			c.As(t, webhook.user("deny")).Get(t, c.Path("v1", "secrets")).Forbidden(t, "not on Sundays")
 			c.Grant(t, "ann", kit.Rule("list", "secrets"))
-			c.As(t, "ann").Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			c.As(t, "ann").Get(t, c.Path("v1", "secrets")).OK(t)
 			c.As(t, "joe").Get(t, c.Path("v1", "secrets")).Forbidden(t)
 		}},
 		kit.Promise{Statement: "the first decision counts: a denial is final, and so is an earlier grant", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -111,7 +111,7 @@ func TestAuthorizationModes(t *testing.T) {
 			c.Bind(t, "ClusterRole/view", "User/"+denied)
 			c.Grant(t, "ann", kit.Rule("list", "configmaps")) // by then the binding is in effect too
 			c.As(t, denied).Get(t, c.Path("v1", "configmaps")).Forbidden(t, "not on Sundays")
-			c.As(t, "deny-later").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			c.As(t, "deny-later").Get(t, c.Path("v1", "configmaps")).OK(t)
 			status := c.ReviewAccess(t, authorizationv1.SubjectAccessReviewSpec{User: denied,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}})
 			if status.Allowed || !status.Denied || status.Reason != "not on Sundays" {
@@ -120,14 +120,14 @@ func TestAuthorizationModes(t *testing.T) {
 		}},
 		kit.Promise{Statement: "AlwaysDeny at the end denies what no other authorizer has allowed, except to system:masters", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.As(t, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t, "Everything is forbidden.")
-			c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).OK(t)
 		}},
 		kit.Promise{Statement: "a webhook receives the user and the request, with its selectors", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := webhook.user("allow")
 			client := c.As(t, user, "dev")
-			client.Send(t, http.MethodGet, c.Path("apps/v1", "deployments")+"?fieldSelector=metadata.name=d&labelSelector=app+in+(a,b)", kit.Header{impersonateUID, "u-1", impersonateExtra + "Scopes", "read"}, nil).Want(t, http.StatusOK)
+			client.Send(t, http.MethodGet, c.Path("apps/v1", "deployments")+"?fieldSelector=metadata.name=d&labelSelector=app+in+(a,b)", kit.Header{impersonateUID, "u-1", impersonateExtra + "Scopes", "read"}, nil).OK(t)
 			client.Get(t, c.Path("apps/v1", "deployments", "d", "scale"))
-			client.Get(t, "/metrics").Want(t, http.StatusOK)
+			client.Get(t, "/metrics").OK(t)
 			asked := webhook.asked(user)
 			if len(asked) != 3 {
 				t.Fatalf("the webhook received %+v", asked)
@@ -151,7 +151,7 @@ func TestAuthorizationModes(t *testing.T) {
 		kit.Promise{Statement: "a webhook's decisions, both positive and negative, are cached for as long as the flags say", Proof: func(t *testing.T, c *kit.Cluster) {
 			allowed, other := webhook.user("allow"), webhook.user("other")
 			for range 2 {
-				c.As(t, allowed).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+				c.As(t, allowed).Get(t, c.Path("v1", "secrets")).OK(t)
 				c.As(t, other).Get(t, c.Path("v1", "secrets")).Forbidden(t)
 			}
 			if a, o := len(webhook.asked(allowed)), len(webhook.asked(other)); a != 1 || o != 2 {
@@ -161,13 +161,13 @@ func TestAuthorizationModes(t *testing.T) {
 		kit.Promise{Statement: "a webhook that fails has no opinion", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := webhook.user("broken")
 			c.Grant(t, user, kit.Rule("list", "configmaps"))
-			c.As(t, user).Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			c.As(t, user).Get(t, c.Path("v1", "configmaps")).OK(t)
 			// If no other authorizer allows it, kube-apiserver returns an error, not a denial.
 			c.As(t, user).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusInternalServerError)
 		}},
 		kit.Promise{Statement: "a user's rules are reported as incomplete if a webhook decides", Proof: func(t *testing.T, c *kit.Cluster) {
 			review := c.Post(t, c.ClusterPath(authorizationVersion, "selfsubjectrulesreviews"), authorizationv1.SelfSubjectRulesReview{
-				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}).Want(t, http.StatusCreated)
+				Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}).Created(t)
 			if review.Value(t, "status", "incomplete") != true || !strings.Contains(review.Text(t, "status",
 				"evaluationError"), "webhook authorizer does not support user rule resolution") {
 				t.Errorf("the review is %s", review.Body)

@@ -93,7 +93,7 @@ func (a *authenticators) frontProxy() []kit.Promise {
 		{Statement: "a front proxy names the user, the uid, the groups and more in headers", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := kit.SelfReview(t, ask(t, c.Certified(t, certificate(t, a.proxies, "front-proxy-client")),
 				"X-Remote-User", "ann", "X-Remote-Uid", "u-1", "X-Remote-Group", "dev",
-				"X-Remote-Extra-Scopes", "read", "X-Remote-Extra-Example.com%2fTeam", "blue").Want(t, http.StatusCreated))
+				"X-Remote-Extra-Scopes", "read", "X-Remote-Extra-Example.com%2fTeam", "blue").Created(t))
 			want := authenticationv1.UserInfo{Username: "ann", UID: "u-1", Groups: []string{"dev", authenticated},
 				Extra: map[string]authenticationv1.ExtraValue{"scopes": {"read"}, "example.com/team": {"blue"}}}
 			if !reflect.DeepEqual(user, want) {
@@ -112,13 +112,13 @@ func (a *authenticators) frontProxy() []kit.Promise {
 		{Statement: "the headers of a front proxy are ignored in other clients' requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			client := c.Certified(t, certificate(t, a.clients, "front-proxy-client"))
 			for range 2 { // the second time, the certificate is cached
-				user := kit.SelfReview(t, ask(t, client, "X-Remote-User", "root", "X-Remote-Group", "system:masters").Want(t, http.StatusCreated))
+				user := kit.SelfReview(t, ask(t, client, "X-Remote-User", "root", "X-Remote-Group", "system:masters").Created(t))
 				if user.Username != "front-proxy-client" || slices.Contains(user.Groups, "system:masters") {
 					t.Errorf("the server identifies it as %+v", user)
 				}
 			}
 			c.Anonymous(t).Send(t, http.MethodGet, "/api", kit.Header{"X-Remote-User", "root", "X-Remote-Group", "system:masters"}, nil).
-				Refused(t, http.StatusForbidden, "Forbidden", `User "system:anonymous"`)
+				Forbidden(t, `User "system:anonymous"`)
 		}},
 		{Statement: "the front proxy that extension servers may trust is published in a ConfigMap", Proof: func(t *testing.T, c *kit.Cluster) {
 			data := map[string]string{}

@@ -99,7 +99,7 @@ func replaceFile(t testing.TB, path string, content []byte) {
 func reloadFailures(t testing.TB, c *kit.Cluster, what string) string {
 	t.Helper()
 	pattern := regexp.MustCompile(`(?m)^apiserver_` + what + `_config_controller_automatic_reloads_total\{[^}]*status="failure"\} (.*)$`)
-	match := pattern.FindSubmatch(c.Get(t, "/metrics").Want(t, http.StatusOK).Body)
+	match := pattern.FindSubmatch(c.Get(t, "/metrics").OK(t).Body)
 	if match == nil {
 		return "0"
 	}
@@ -137,8 +137,8 @@ func (a *accessConfig) authenticationPromises() []kit.Promise {
 	}
 	return []kit.Promise{
 		{Statement: "anonymous requests are accepted only for the paths in the file", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Anonymous(t).Get(t, "/livez").Want(t, http.StatusOK)
-			c.Anonymous(t).Get(t, "/readyz").Want(t, http.StatusOK)
+			c.Anonymous(t).Get(t, "/livez").OK(t)
+			c.Anonymous(t).Get(t, "/readyz").OK(t)
 			for _, path := range []string{"/healthz", "/livez/ping", "/version", "/api"} {
 				c.Anonymous(t).Get(t, path).Refused(t, http.StatusUnauthorized, "Unauthorized")
 			}
@@ -184,12 +184,12 @@ func (a *accessConfig) authorizationPromises() []kit.Promise {
 	return []kit.Promise{
 		{Statement: "a webhook is called for the requests that its conditions match", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, group := range []string{"guarded", "advised"} {
-				c.As(t, a.webhook.user("allow"), group).Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+				c.As(t, a.webhook.user("allow"), group).Get(t, c.Path("v1", "secrets")).OK(t)
 				c.As(t, a.webhook.user("deny"), group).Get(t, c.Path("v1", "secrets")).Forbidden(t, "not on Sundays")
 			}
 			free := a.webhook.user("deny")
 			c.Grant(t, free, kit.Rule("list", "configmaps"))
-			c.As(t, free, "free").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+			c.As(t, free, "free").Get(t, c.Path("v1", "configmaps")).OK(t)
 			events := a.webhook.user("allow")
 			c.As(t, events, "guarded").Get(t, c.Path("v1", "events")).Forbidden(t)
 			if n := len(a.webhook.asked(free)) + len(a.webhook.asked(events)); n != 0 {
@@ -202,7 +202,7 @@ func (a *accessConfig) authorizationPromises() []kit.Promise {
 				user := a.webhook.user(kind)
 				c.Grant(t, user, kit.Rule("list", "configmaps"))
 				c.As(t, user, "guarded").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusInternalServerError)
-				c.As(t, user, "advised").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+				c.As(t, user, "advised").Get(t, c.Path("v1", "configmaps")).OK(t)
 				c.As(t, user, "advised").Get(t, c.Path("v1", "secrets")).Want(t, http.StatusInternalServerError)
 			}
 		}},

@@ -38,7 +38,7 @@ func actAs(t testing.TB, c *kit.Client, headers ...string) kit.Answer {
 var impersonation = []kit.Promise{
 	{Statement: "a user with all permissions may impersonate any user, with any uid, groups and extra", Proof: func(t *testing.T, c *kit.Cluster) {
 		user := kit.SelfReview(t, actAs(t, c.Client, impersonateUser, "joe", impersonateUID, "u-1", impersonateGroup, "dev",
-			impersonateExtra+"Scopes", "read", impersonateExtra+"Example.com%2fTeam", "blue").Want(t, http.StatusCreated))
+			impersonateExtra+"Scopes", "read", impersonateExtra+"Example.com%2fTeam", "blue").Created(t))
 		want := authenticationv1.UserInfo{Username: "joe", UID: "u-1", Groups: []string{"dev", authenticated},
 			Extra: map[string]authenticationv1.ExtraValue{"scopes": {"read"}, "example.com/team": {"blue"}}}
 		if !reflect.DeepEqual(user, want) {
@@ -47,7 +47,7 @@ var impersonation = []kit.Promise{
 	}},
 	{Statement: "the request has the permissions of the impersonated user", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.As(t, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t, `User "joe" cannot list resource "configmaps"`)
-		c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		c.As(t, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).OK(t)
 	}},
 	{Statement: "service accounts and the anonymous user have their usual groups when impersonated", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.As(t, "system:serviceaccount:"+c.Namespace+":robot").Is(t, "system:serviceaccount:"+c.Namespace+":robot", accountGroups(c)...)
@@ -57,14 +57,14 @@ var impersonation = []kit.Promise{
 	}},
 	{Statement: "groups, uids and extra can't be impersonated without a user", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, headers := range [][]string{{impersonateGroup, "dev"}, {impersonateUID, "u-1"}, {impersonateExtra + "Scopes", "read"}} {
-			actAs(t, c.Client, headers...).Refused(t, http.StatusBadRequest, "BadRequest", "without impersonating a user name")
+			actAs(t, c.Client, headers...).BadRequest(t, "without impersonating a user name")
 		}
 	}},
 	{Statement: "impersonating a user, account, group, uid or extra each needs its own permission", Proof: func(t *testing.T, c *kit.Cluster) {
 		robot, name := stranger(t, c)
 		actAs(t, robot, impersonateUser, "joe").Forbidden(t)
 		c.GrantEverywhere(t, name, kit.Rule("impersonate", "users", "joe"))
-		actAs(t, robot, impersonateUser, "joe").Want(t, http.StatusCreated)
+		actAs(t, robot, impersonateUser, "joe").Created(t)
 		actAs(t, robot, impersonateUser, "ann").Forbidden(t)
 		for _, more := range []struct {
 			headers []string
@@ -77,7 +77,7 @@ var impersonation = []kit.Promise{
 			headers := append([]string{impersonateUser, "joe"}, more.headers...)
 			actAs(t, robot, headers...).Forbidden(t)
 			c.GrantEverywhere(t, name, more.rule)
-			actAs(t, robot, headers...).Want(t, http.StatusCreated)
+			actAs(t, robot, headers...).Created(t)
 			headers[3] = "other"
 			actAs(t, robot, headers...).Forbidden(t)
 		}
@@ -85,7 +85,7 @@ var impersonation = []kit.Promise{
 		account := "system:serviceaccount:" + c.Namespace + ":default"
 		actAs(t, robot, impersonateUser, account).Forbidden(t)
 		c.Grant(t, name, kit.Rule("impersonate", "serviceaccounts", "default"))
-		actAs(t, robot, impersonateUser, account).Want(t, http.StatusCreated)
+		actAs(t, robot, impersonateUser, account).Created(t)
 	}},
 	{Statement: "kubectl --as, --as-group, --as-uid and --as-user-extra impersonate", Proof: func(t *testing.T, c *kit.Cluster) {
 		out, ok := c.Kubectl(t, "", "auth", "whoami", "--as=joe", "--as-group=dev", "--as-uid=u-1", "--as-user-extra=scopes=read")
@@ -120,12 +120,12 @@ var constrainedImpersonation = []kit.Promise{
 		c.GrantEverywhere(t, name, kit.Rule("impersonate:user-info", "users.authentication.k8s.io", "joe"))
 		joe.Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 		c.Grant(t, name, kit.Rule("impersonate-on:user-info:list", "configmaps"))
-		joe.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		joe.Get(t, c.Path("v1", "configmaps")).OK(t)
 		joe.Get(t, c.Path("v1", "configmaps", "kube-root-ca.crt")).Forbidden(t)
 		tokenAs(t, c, token, "ann").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 		c.GrantEverywhere(t, name, kit.Rule("impersonate:user-info", "groups.authentication.k8s.io"))
-		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		tokenAs(t, c, token, "joe", "dev").Get(t, c.Path("v1", "configmaps")).OK(t)
 		tokenAs(t, c, token, "joe", "system:masters").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 	}},
 	{Statement: "impersonate:serviceaccount allows impersonating accounts of a namespace", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -135,7 +135,7 @@ var constrainedImpersonation = []kit.Promise{
 		c.Grant(t, "system:serviceaccount:"+c.Namespace+":other", kit.Rule("list", "configmaps"))
 		c.Grant(t, name, kit.Rule("impersonate:serviceaccount", "serviceaccounts.authentication.k8s.io"),
 			kit.Rule("impersonate-on:serviceaccount:list", "configmaps"))
-		other.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		other.Get(t, c.Path("v1", "configmaps")).OK(t)
 		tokenAs(t, c, token, "system:serviceaccount:default:other").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 		tokenAs(t, c, token, "joe").Get(t, c.Path("v1", "configmaps")).Forbidden(t)
 	}},
@@ -149,10 +149,10 @@ var constrainedImpersonation = []kit.Promise{
 		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, services).Forbidden(t)
 		c.GrantEverywhere(t, name, kit.Rule("impersonate:associated-node", "nodes.authentication.k8s.io"))
 		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, "/api/v1/services").Forbidden(t)
-		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, services).Want(t, http.StatusOK)
+		tokenAs(t, c, bound, "system:node:"+c.Namespace).Get(t, services).OK(t)
 		tokenAs(t, c, bound, "system:node:other").Get(t, services).Forbidden(t)
 		tokenAs(t, c, token, "system:node:"+c.Namespace).Get(t, services).Forbidden(t)
 		c.GrantEverywhere(t, name, kit.Rule("impersonate:arbitrary-node", "nodes.authentication.k8s.io"))
-		tokenAs(t, c, token, "system:node:other").Get(t, services).Want(t, http.StatusOK)
+		tokenAs(t, c, token, "system:node:other").Get(t, services).OK(t)
 	}},
 }

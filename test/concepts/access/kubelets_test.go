@@ -42,18 +42,18 @@ func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer
 	t.Cleanup(k.Close)
 
 	nodes := c.ClusterPath("v1", "nodes")
-	c.Post(t, nodes, kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated)
+	c.Post(t, nodes, kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Created(t)
 	c.DeleteAtEnd(t, nodes+"/"+c.Namespace)
 	c.Patch(t, kit.MergePatch, nodes+"/"+c.Namespace+"/status", kit.Manifest(`{status: {addresses: [{type: InternalIP, address: 127.0.0.1}],
-		daemonEndpoints: {kubeletEndpoint: {Port: %d}}}}`, k.Listener.Addr().(*net.TCPAddr).Port)).Want(t, http.StatusOK)
+		daemonEndpoints: {kubeletEndpoint: {Port: %d}}}}`, k.Listener.Addr().(*net.TCPAddr).Port)).OK(t)
 	c.MakeDefaultServiceAccount(t)
-	c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("logs"), c.Namespace, "spec", "nodeName")).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("logs"), c.Namespace, "spec", "nodeName")).Created(t)
 	return k
 }
 
 var kubeletAccess = kit.Promise{Statement: "kubelets are called by a user who may use their API, and nothing else in the cluster", Proof: func(t *testing.T, c *kit.Cluster) {
 	k := startKubelet(t, c, kit.NewAuthority(t, "kubelets"))
-	if got, want := string(c.Get(t, c.Path("v1", "pods", "logs", "log")).Want(t, http.StatusOK).Body), "/containerLogs/"+c.Namespace+"/logs/c"; got != want {
+	if got, want := string(c.Get(t, c.Path("v1", "pods", "logs", "log")).OK(t).Body), "/containerLogs/"+c.Namespace+"/logs/c"; got != want {
 		t.Errorf("the log is %q instead of %q", got, want)
 	}
 	shown := <-k.shown
@@ -80,7 +80,7 @@ func TestKubeletAuthority(t *testing.T) {
 	kit.Prove(t, []string{"--kubelet-certificate-authority=" + trusted.File},
 		kit.Promise{Statement: "a kubelet with a certificate of the authority receives requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			startKubelet(t, c, trusted)
-			c.Get(t, c.Path("v1", "pods", "logs", "log")).Want(t, http.StatusOK)
+			c.Get(t, c.Path("v1", "pods", "logs", "log")).OK(t)
 		}},
 		kit.Promise{Statement: "a server with another certificate receives no request, so logs, exec and attach can't be intercepted", Proof: func(t *testing.T, c *kit.Cluster) {
 			k := startKubelet(t, c, kit.NewAuthority(t, "kubelets"))
@@ -97,7 +97,7 @@ func TestKubeletAuthority(t *testing.T) {
 				t.Error("it received a request")
 			}
 			// Only for logs, a client may skip the verification.
-			c.Get(t, c.Path("v1", "pods", "logs", "log")+"?insecureSkipTLSVerifyBackend=true").Want(t, http.StatusOK)
+			c.Get(t, c.Path("v1", "pods", "logs", "log")+"?insecureSkipTLSVerifyBackend=true").OK(t)
 		}},
 	)
 }

@@ -55,8 +55,8 @@ var legacyTokens = []kit.Promise{
 	{Statement: "the token in a Secret is rejected when the Secret is deleted or marked invalid", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		deleted, marked := tokenSecret(t, c, "deleted", "robot"), tokenSecret(t, c, "marked", "robot")
-		c.Delete(t, c.Path("v1", "secrets", "deleted")).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "secrets", "marked"), `{"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}`).Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "secrets", "deleted")).OK(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "secrets", "marked"), `{"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}`).OK(t)
 		for _, secret := range []*corev1.Secret{deleted, marked} {
 			token := c.Bearer(t, string(secret.Data["token"]))
 			harness.Eventually(t, "the token is rejected", func() bool { return !token.IsAuthenticated(t) })
@@ -68,8 +68,8 @@ var legacyTokens = []kit.Promise{
 		c.Post(t, c.Path("v1", "secrets"), map[string]any{
 			"metadata": map[string]any{"name": "lost", "annotations": map[string]any{corev1.ServiceAccountNameKey: "missing"}},
 			"type":     corev1.SecretTypeServiceAccountToken,
-		}).Want(t, http.StatusCreated)
-		c.Delete(t, c.Path("v1", "serviceaccounts", "robot")).Want(t, http.StatusOK)
+		}).Created(t)
+		c.Delete(t, c.Path("v1", "serviceaccounts", "robot")).OK(t)
 		for _, name := range []string{"s", "lost"} {
 			harness.Eventually(t, "Secret "+name+" is gone", func() bool {
 				_, err := c.Kube.CoreV1().Secrets(c.Namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -102,33 +102,33 @@ func (a *authenticators) tokenReviews() []kit.Promise {
 				"ann":      "hook-ann-" + names.String(8),
 			} {
 				harness.Eventually(t, "the token of "+name+" is accepted", func() bool {
-					review := c.Post(t, tokenReviews, tokenReview(token)).Want(t, http.StatusCreated)
+					review := c.Post(t, tokenReviews, tokenReview(token)).Created(t)
 					return review.Value(t, "status", "authenticated") == true && review.Text(t, "status", "user", "username") == name
 				})
 			}
-			review := c.Post(t, tokenReviews, tokenReview("wrong")).Want(t, http.StatusCreated)
+			review := c.Post(t, tokenReviews, tokenReview("wrong")).Created(t)
 			if authenticated := review.Value(t, "status", "authenticated"); authenticated != nil && authenticated != false ||
 				review.Text(t, "status", "error") == "" {
 				t.Errorf("for an invalid token: %s", review.Body)
 			}
-			c.Post(t, tokenReviews, tokenReview("")).Refused(t, http.StatusBadRequest, "BadRequest", "token is required for TokenReview in authentication")
+			c.Post(t, tokenReviews, tokenReview("")).BadRequest(t, "token is required for TokenReview in authentication")
 		}},
 		{Statement: "a TokenReview returns which of the requested audiences a token is for", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.MakeServiceAccount(t, "robot")
 			token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})
 			c.Bearer(t, token).IsUnauthenticated(t)
-			review := c.Post(t, tokenReviews, tokenReview(token, "vault", "other")).Want(t, http.StatusCreated)
+			review := c.Post(t, tokenReviews, tokenReview(token, "vault", "other")).Created(t)
 			if audiences, _ := review.Value(t, "status", "audiences").([]any); len(audiences) != 1 ||
 				audiences[0] != "vault" || review.Value(t, "status", "authenticated") != true {
 				t.Errorf("with audiences vault and other: %s", review.Body)
 			}
-			if review := c.Post(t, tokenReviews, tokenReview(token)).Want(t, http.StatusCreated); review.Value(t, "status", "authenticated") == true {
+			if review := c.Post(t, tokenReviews, tokenReview(token)).Created(t); review.Value(t, "status", "authenticated") == true {
 				t.Errorf("with the server's audience: %s", review.Body)
 			}
 		}},
 		{Statement: "users with the role system:auth-delegator may create TokenReviews", Proof: func(t *testing.T, c *kit.Cluster) {
 			ann := c.As(t, "delegate-"+c.Namespace)
-			ann.Post(t, tokenReviews, tokenReview("static-jane")).Refused(t, http.StatusForbidden, "Forbidden",
+			ann.Post(t, tokenReviews, tokenReview("static-jane")).Forbidden(t,
 				`cannot create resource "tokenreviews" in API group "authentication.k8s.io" at the cluster scope`)
 			c.BindEverywhere(t, "ClusterRole/system:auth-delegator", "User/delegate-"+c.Namespace)
 			harness.Eventually(t, "the delegate may create TokenReviews", func() bool {

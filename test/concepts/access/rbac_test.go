@@ -38,7 +38,7 @@ var verbRequests = map[string]func(t testing.TB, c *kit.Client, path string) kit
 var roles = []kit.Promise{
 	{Statement: "every verb needs its own permission, even for a dry run", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for granted := range verbRequests {
 			c.Grant(t, "only-"+granted, kit.Rule(granted, "configmaps"))
 			client := c.As(t, "only-"+granted)
@@ -70,65 +70,65 @@ var roles = []kit.Promise{
 		}
 		ann.Post(t, c.Path("v1", "configmaps"), "no JSON").Forbidden(t)
 
-		c.Get(t, c.Path("v1", "configmaps", "missing")).Refused(t, http.StatusNotFound, "NotFound")
+		c.Get(t, c.Path("v1", "configmaps", "missing")).NotFound(t)
 		c.Get(t, "/missing").Want(t, http.StatusNotFound)
 	}},
 	{Statement: "a Role applies in its namespace, a ClusterRole where it is bound", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "ann", kit.Rule("list", "configmaps"))
 		ann := c.As(t, "ann")
-		ann.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		ann.Get(t, c.Path("v1", "configmaps")).OK(t)
 		ann.Get(t, "/api/v1/namespaces/default/configmaps").Forbidden(t)
 		ann.Get(t, "/api/v1/configmaps").Forbidden(t, "at the cluster scope")
 
 		everywhere := "reader-" + c.Namespace
 		c.GrantEverywhere(t, everywhere, kit.Rule("list", "configmaps"))
 		for _, path := range []string{c.Path("v1", "configmaps"), "/api/v1/namespaces/default/configmaps", "/api/v1/configmaps"} {
-			c.As(t, everywhere).Get(t, path).Want(t, http.StatusOK)
+			c.As(t, everywhere).Get(t, path).OK(t)
 		}
 		c.Bind(t, "ClusterRole/view", "User/viewer")
 		c.WaitForGrant(t, "viewer", c.Namespace, kit.Rule("list", "configmaps"))
-		c.As(t, "viewer").Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		c.As(t, "viewer").Get(t, c.Path("v1", "configmaps")).OK(t)
 		c.As(t, "viewer").Get(t, "/api/v1/configmaps").Forbidden(t)
 	}},
 	{Statement: "a binding is for users, groups and service accounts; deleted bindings no longer apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Bind(t, "ClusterRole/view", "Group/dev", "ServiceAccount/robot", "Group/system:serviceaccounts:"+c.Namespace+"-other")
 		robot := c.As(t, "system:serviceaccount:"+c.Namespace+":robot")
 		harness.Eventually(t, "robot may list", func() bool { return robot.Get(t, c.Path("v1", "pods")).Code == http.StatusOK })
-		c.As(t, "ann", "dev").Get(t, c.Path("v1", "pods")).Want(t, http.StatusOK)
+		c.As(t, "ann", "dev").Get(t, c.Path("v1", "pods")).OK(t)
 		c.As(t, "ann", "ops").Get(t, c.Path("v1", "pods")).Forbidden(t)
 		c.As(t, "system:serviceaccount:"+c.Namespace+":other").Get(t, c.Path("v1", "pods")).Forbidden(t)
-		c.As(t, "system:serviceaccount:"+c.Namespace+"-other:x").Get(t, c.Path("v1", "pods")).Want(t, http.StatusOK)
-		c.Delete(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings")).Want(t, http.StatusOK)
+		c.As(t, "system:serviceaccount:"+c.Namespace+"-other:x").Get(t, c.Path("v1", "pods")).OK(t)
+		c.Delete(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings")).OK(t)
 		harness.Eventually(t, "robot may no longer list", func() bool { return robot.Get(t, c.Path("v1", "pods")).Code == http.StatusForbidden })
 	}},
 	{Statement: "resourceNames restrict a rule to objects, and to lists and watches that select them by name", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		for _, name := range []string{"a", "b"} {
-			c.Post(t, path, kit.ConfigMap(name, nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap(name, nil)).Created(t)
 		}
 		c.Grant(t, "ann", kit.Rule("get,list,watch,update,create,delete,deletecollection", "configmaps", "a"))
 		ann := c.As(t, "ann")
-		ann.Get(t, path+"/a").Want(t, http.StatusOK)
-		ann.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusOK)
+		ann.Get(t, path+"/a").OK(t)
+		ann.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "v"})).OK(t)
 		ann.Get(t, path+"/b").Forbidden(t)
 		ann.Put(t, path+"/b", kit.ConfigMap("b", nil)).Forbidden(t)
 		ann.Get(t, path).Forbidden(t)
-		ann.Get(t, path+"?fieldSelector=metadata.name=a").Want(t, http.StatusOK)
-		ann.Get(t, path+"?fieldSelector=metadata.name=a&watch=true&timeoutSeconds=1").Want(t, http.StatusOK)
+		ann.Get(t, path+"?fieldSelector=metadata.name=a").OK(t)
+		ann.Get(t, path+"?fieldSelector=metadata.name=a&watch=true&timeoutSeconds=1").OK(t)
 		ann.Get(t, path+"?fieldSelector=metadata.name=b").Forbidden(t)
 		ann.Delete(t, path).Forbidden(t)
 		ann.Post(t, path, kit.ConfigMap("a", nil)).Forbidden(t) // the name is not known when an object is created
 	}},
 	{Statement: "a subresource is granted by its own name, or for all resources by */name", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
 		scale, status := c.Path("apps/v1", "deployments", "d", "scale"), c.Path("apps/v1", "deployments", "d", "status")
 		c.Grant(t, "whole", kit.Rule("get", "deployments.apps"))
 		c.Grant(t, "scaler", kit.Rule("get", "deployments.apps/scale"))
 		c.Grant(t, "any-scaler", rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"*/scale"}})
-		c.As(t, "whole").Get(t, c.Path("apps/v1", "deployments", "d")).Want(t, http.StatusOK)
+		c.As(t, "whole").Get(t, c.Path("apps/v1", "deployments", "d")).OK(t)
 		c.As(t, "whole").Get(t, scale).Forbidden(t)
 		for _, user := range []string{"scaler", "any-scaler"} {
-			c.As(t, user).Get(t, scale).Want(t, http.StatusOK)
+			c.As(t, user).Get(t, scale).OK(t)
 			c.As(t, user).Get(t, status).Forbidden(t)
 			c.As(t, user).Get(t, c.Path("apps/v1", "deployments", "d")).Forbidden(t)
 		}
@@ -136,14 +136,14 @@ var roles = []kit.Promise{
 	{Statement: "* stands for all verbs, groups, resources and subresources; nonResourceURLs may end in it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Grant(t, "owner", kit.Rule("*", "*.*"))
 		owner := c.As(t, "owner")
-		owner.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
-		owner.Get(t, c.Path("apps/v1", "deployments", "d", "scale")).Want(t, http.StatusOK)
-		owner.Delete(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		owner.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
+		owner.Get(t, c.Path("apps/v1", "deployments", "d", "scale")).OK(t)
+		owner.Delete(t, c.Path("v1", "configmaps")).OK(t)
 		owner.Get(t, "/metrics").Forbidden(t) // not a resource
 		prober := "prober-" + c.Namespace
 		c.GrantEverywhere(t, prober, rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz/*", "/metrics"}})
-		c.As(t, prober).Get(t, "/healthz/ping").Want(t, http.StatusOK)
-		c.As(t, prober).Get(t, "/metrics").Want(t, http.StatusOK)
+		c.As(t, prober).Get(t, "/healthz/ping").OK(t)
+		c.As(t, prober).Get(t, "/metrics").OK(t)
 		c.As(t, prober).Send(t, http.MethodPost, "/metrics", nil, nil).Forbidden(t, `cannot post path "/metrics"`)
 		c.As(t, prober).Get(t, "/metrics/slis").Forbidden(t)
 	}},
@@ -158,8 +158,8 @@ var roles = []kit.Promise{
 		ann.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "new")+"?fieldManager=m", kit.ConfigMap("new", nil)).Created(t)
 		lease := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "new"}}
 		ann.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Forbidden(t, `cannot create resource "leases"`)
-		created := c.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Want(t, http.StatusCreated)
-		ann.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), created.Body).Want(t, http.StatusOK)
+		created := c.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), lease).Created(t)
+		ann.Put(t, c.Path("coordination.k8s.io/v1", "leases", "new"), created.Body).OK(t)
 	}},
 	{Statement: "in its namespace, view allows reading all but Secrets and roles, edit also writing, admin also granting roles", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, role := range []string{"view", "edit", "admin"} {
@@ -207,7 +207,7 @@ var roles = []kit.Promise{
 		}
 		kit.Must(c.Kube.RbacV1().ClusterRoles().Create(t.Context(), widget, metav1.CreateOptions{}))(t)
 		c.WaitForGrant(t, "viewer", c.Namespace, widget.Rules[0])
-		c.Delete(t, c.ClusterPath("rbac.authorization.k8s.io/v1", "clusterroles", c.Namespace)).Want(t, http.StatusOK)
+		c.Delete(t, c.ClusterPath("rbac.authorization.k8s.io/v1", "clusterroles", c.Namespace)).OK(t)
 		harness.Eventually(t, "view has lost the rule", func() bool {
 			return c.As(t, "viewer").Get(t, c.Path(c.Namespace+".example.com/v1", "widgets")).Code == http.StatusForbidden
 		})
@@ -221,15 +221,15 @@ func TestRoleReconciliation(t *testing.T) {
 		c := kit.NewCluster(t, server.Config(t), server, 0)
 		const path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
 		extra := `[{"op":"replace","path":"/rules","value":[{"verbs":["get"],"nonResourceURLs":["/extra"]}]}]`
-		c.Patch(t, kit.JSONPatch, path+"system:discovery", extra).Want(t, http.StatusOK)
-		c.Patch(t, kit.JSONPatch, path+"system:basic-user", extra).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, path+"system:basic-user", `{"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`).Want(t, http.StatusOK)
-		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:discovery").Want(t, http.StatusOK)
+		c.Patch(t, kit.JSONPatch, path+"system:discovery", extra).OK(t)
+		c.Patch(t, kit.JSONPatch, path+"system:basic-user", extra).OK(t)
+		c.Patch(t, kit.MergePatch, path+"system:basic-user", `{"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`).OK(t)
+		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:discovery").OK(t)
 
 		server.Stop(t)
 		server.Start(t)
 		rules := func(role string) string {
-			return fmt.Sprint(c.Get(t, path+role).Want(t, http.StatusOK).Value(t, "rules"))
+			return fmt.Sprint(c.Get(t, path+role).OK(t).Value(t, "rules"))
 		}
 		harness.Eventually(t, "the default role has its rules again", func() bool {
 			return strings.Contains(rules("system:discovery"), "/openapi") && strings.Contains(rules("system:discovery"), "/extra")

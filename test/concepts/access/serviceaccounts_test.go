@@ -58,7 +58,7 @@ func requestToken(t testing.TB, c *kit.Cluster, account string, spec authenticat
 // issueToken returns a token for an account.
 func issueToken(t testing.TB, c *kit.Cluster, account string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
-	return requestToken(t, c, account, spec).Want(t, http.StatusCreated).Text(t, "status", "token")
+	return requestToken(t, c, account, spec).Created(t).Text(t, "status", "token")
 }
 
 // accountGroups are the groups of the accounts in the promise's namespace.
@@ -112,7 +112,7 @@ var tokenRequests = []kit.Promise{
 		account := c.MakeServiceAccount(t, "robot")
 		seconds := int64(1200)
 		answer := requestToken(t, c, "robot", authenticationv1.TokenRequestSpec{Audiences: []string{firstIssuer, "vault"},
-			ExpirationSeconds: &seconds}).Want(t, http.StatusCreated)
+			ExpirationSeconds: &seconds}).Created(t)
 		ends := kit.Must(time.Parse(time.RFC3339, answer.Text(t, "status", "expirationTimestamp")))(t)
 		content := claimsOf(t, answer.Text(t, "status", "token"))
 		if content["exp"].(float64)-content["iat"].(float64) != 1200 || content["exp"] != float64(ends.Unix()) {
@@ -143,21 +143,21 @@ var tokenRequests = []kit.Promise{
 		c.MakeServiceAccount(t, "robot")
 		seconds := int64(599)
 		requestToken(t, c, "robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}).
-			Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.expirationSeconds", "may not specify a duration less than 10 minutes")
-		requestToken(t, c, "nobody", authenticationv1.TokenRequestSpec{}).Refused(t, http.StatusNotFound, "NotFound", `serviceaccounts "nobody" not found`)
+			Invalid(t, "spec.expirationSeconds", "may not specify a duration less than 10 minutes")
+		requestToken(t, c, "nobody", authenticationv1.TokenRequestSpec{}).NotFound(t, `serviceaccounts "nobody" not found`)
 		c.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), map[string]any{"metadata": map[string]any{"uid": "other"}}).
-			Refused(t, http.StatusConflict, "Conflict", "the UID in the token request (other) does not match the UID of the service account")
+			Conflict(t, "the UID in the token request (other) does not match the UID of the service account")
 		c.Get(t, c.Path("v1", "serviceaccounts", "robot", "token")).Want(t, http.StatusMethodNotAllowed)
 	}},
 	{Statement: "only users who may create serviceaccounts/token get tokens", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		ann := c.As(t, "ann")
 		request := map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-		ann.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), request).Refused(t, http.StatusForbidden, "Forbidden",
+		ann.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), request).Forbidden(t,
 			`serviceaccounts "robot" is forbidden: User "ann" cannot create resource "serviceaccounts/token" in API group "" in the namespace "`+c.Namespace+`"`)
 		c.Grant(t, "ann", kit.Rule("create", "serviceaccounts/token", "robot"))
-		ann.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), request).Want(t, http.StatusCreated)
-		ann.Post(t, c.Path("v1", "serviceaccounts", "default", "token"), request).Refused(t, http.StatusForbidden, "Forbidden")
+		ann.Post(t, c.Path("v1", "serviceaccounts", "robot", "token"), request).Created(t)
+		ann.Post(t, c.Path("v1", "serviceaccounts", "default", "token"), request).Forbidden(t)
 	}},
 	{Statement: "a token bound to a Pod names its Pod and Node, and becomes invalid with the Pod", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
@@ -170,7 +170,7 @@ var tokenRequests = []kit.Promise{
 				t.Errorf("%s is %q", key, got)
 			}
 		}
-		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").OK(t)
 		harness.Eventually(t, "a token that was not used before is rejected", func() bool { return !c.Bearer(t, second).IsAuthenticated(t) })
 		harness.Eventually(t, "a token that was used before is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
 		podOn(t, c, "p", "robot", "") // a new Pod of that name
@@ -179,15 +179,15 @@ var tokenRequests = []kit.Promise{
 	{Statement: "a token bound to a Secret or a Node becomes invalid with it", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		node := node(t, c, c.Namespace)
-		c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Created(t)
 		ofSecret, ofNode := issueToken(t, c, "robot", boundTo("Secret", "s")), issueToken(t, c, "robot", boundTo("Node", c.Namespace))
 		later := []string{issueToken(t, c, "robot", boundTo("Secret", "s")), issueToken(t, c, "robot", boundTo("Node", c.Namespace))}
 		isAccount(t, c, ofSecret, "robot")
 		if user := isAccount(t, c, ofNode, "robot"); !slices.Equal(user.Extra[nodeUID], []string{string(node.UID)}) {
 			t.Errorf("the bearer is %+v", user)
 		}
-		c.Delete(t, c.Path("v1", "secrets", "s")).Want(t, http.StatusOK)
-		c.Delete(t, c.ClusterPath("v1", "nodes", c.Namespace)).Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "secrets", "s")).OK(t)
+		c.Delete(t, c.ClusterPath("v1", "nodes", c.Namespace)).OK(t)
 		for _, token := range later {
 			harness.Eventually(t, "the token is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
 		}
@@ -196,19 +196,19 @@ var tokenRequests = []kit.Promise{
 		c.MakeServiceAccount(t, "robot")
 		c.MakeServiceAccount(t, "other")
 		podOn(t, c, "p", "robot", "")
-		requestToken(t, c, "robot", boundTo("Pod", "missing")).Refused(t, http.StatusNotFound, "NotFound", `pods "missing" not found`)
-		requestToken(t, c, "other", boundTo("Pod", "p")).Refused(t, http.StatusBadRequest, "BadRequest",
+		requestToken(t, c, "robot", boundTo("Pod", "missing")).NotFound(t, `pods "missing" not found`)
+		requestToken(t, c, "other", boundTo("Pod", "p")).BadRequest(t,
 			`cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.`)
-		requestToken(t, c, "robot", boundTo("ConfigMap", "kube-root-ca.crt")).Refused(t, http.StatusBadRequest, "BadRequest",
+		requestToken(t, c, "robot", boundTo("ConfigMap", "kube-root-ca.crt")).BadRequest(t,
 			"cannot bind token to object of type")
 		wrong := boundTo("Pod", "p")
 		wrong.BoundObjectRef.UID = "other"
-		requestToken(t, c, "robot", wrong).Refused(t, http.StatusConflict, "Conflict", "does not match the UID in record")
+		requestToken(t, c, "robot", wrong).Conflict(t, "does not match the UID in record")
 	}},
 	{Statement: "the token of a deleted account is rejected, even if there is a new account of that name", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeServiceAccount(t, "robot")
 		token := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
-		c.Delete(t, c.Path("v1", "serviceaccounts", "robot")).Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "serviceaccounts", "robot")).OK(t)
 		harness.Eventually(t, "the token is rejected", func() bool { return !c.Bearer(t, token).IsAuthenticated(t) })
 		c.MakeServiceAccount(t, "robot")
 		isAccount(t, c, issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{}), "robot")
@@ -267,15 +267,15 @@ func (a *authenticators) accountTokens() []kit.Promise {
 			c.MakeServiceAccount(t, "robot")
 			text := issueToken(t, c, "robot", authenticationv1.TokenRequestSpec{})
 			c.BindEverywhere(t, "ClusterRole/system:service-account-issuer-discovery", "User/verifier-"+c.Namespace)
-			c.Anonymous(t).Get(t, "/.well-known/openid-configuration").Refused(t, http.StatusForbidden, "Forbidden",
+			c.Anonymous(t).Get(t, "/.well-known/openid-configuration").Forbidden(t,
 				`cannot get path "/.well-known/openid-configuration"`)
 			account := c.Bearer(t, text)
-			discovered := account.Get(t, "/.well-known/openid-configuration").Want(t, http.StatusOK)
+			discovered := account.Get(t, "/.well-known/openid-configuration").OK(t)
 			kit.Equal(t, discovered.Header.Get("Content-Type"), "application/json")
 			if discovered.Text(t, "issuer") != firstIssuer || !strings.HasSuffix(discovered.Text(t, "jwks_uri"), "/openid/v1/jwks") {
 				t.Errorf("the configuration is %s", discovered.Body)
 			}
-			keys := account.Get(t, "/openid/v1/jwks").Want(t, http.StatusOK)
+			keys := account.Get(t, "/openid/v1/jwks").OK(t)
 			kit.Equal(t, keys.Header.Get("Content-Type"), "application/jwk-set+json")
 			verifyToken(t, text, keys.Body)
 		}},

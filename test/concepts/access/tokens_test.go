@@ -112,29 +112,29 @@ func (a *authenticators) proveBootstrap(t *testing.T, c *kit.Cluster) {
 		created = kubelet.Post(t, requests, csr)
 		return created.Code != http.StatusUnauthorized && created.Code != http.StatusForbidden
 	})
-	created.Want(t, http.StatusCreated)
+	created.Created(t)
 	kit.Equal(t, created.Text(t, "spec", "username"), "system:bootstrap:"+token[:6])
-	kubelet.Get(t, requests+"/"+c.Namespace).Want(t, http.StatusOK)
+	kubelet.Get(t, requests+"/"+c.Namespace).OK(t)
 
 	// Besides writing the subresources, a user must be allowed to approve and sign for this signer.
 	clerk := c.As(t, "clerk-"+c.Namespace)
 	c.GrantEverywhere(t, "clerk-"+c.Namespace, kit.Rule("get,update", "certificatesigningrequests.certificates.k8s.io/approval,status"))
 	approved := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Known", Message: "known"}
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{approved}
-	clerk.Put(t, requests+"/"+c.Namespace+"/approval", csr).Refused(t, http.StatusForbidden, "Forbidden",
+	clerk.Put(t, requests+"/"+c.Namespace+"/approval", csr).Forbidden(t,
 		`user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client-kubelet"`)
 	csr.Status.Certificate = []byte("nonsense") // ignored in approvals
-	decided := c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Want(t, http.StatusOK)
+	decided := c.Put(t, requests+"/"+c.Namespace+"/approval", csr).OK(t)
 	kit.Equal(t, decided.Text(t, "status", "certificate"), "")
 	csr.Status.Conditions = nil
-	c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Refused(t, http.StatusUnprocessableEntity, "Invalid", `updates may not remove a condition of type "Approved"`)
+	c.Put(t, requests+"/"+c.Namespace+"/approval", csr).Invalid(t, `updates may not remove a condition of type "Approved"`)
 
 	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{approved}
-	c.Put(t, requests+"/"+c.Namespace+"/status", csr).Refused(t, http.StatusUnprocessableEntity, "Invalid", "status.certificate")
+	c.Put(t, requests+"/"+c.Namespace+"/status", csr).Invalid(t, "status.certificate")
 	csr.Status.Certificate = a.clients.Sign(t, x509.Certificate{Subject: subject}, &key.PublicKey)
-	clerk.Put(t, requests+"/"+c.Namespace+"/status", csr).Refused(t, http.StatusForbidden, "Forbidden",
+	clerk.Put(t, requests+"/"+c.Namespace+"/status", csr).Forbidden(t,
 		`user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client-kubelet"`)
-	c.Put(t, requests+"/"+c.Namespace+"/status", csr).Want(t, http.StatusOK)
+	c.Put(t, requests+"/"+c.Namespace+"/status", csr).OK(t)
 	issued := kit.Must(base64.StdEncoding.DecodeString(kubelet.Get(t, requests+"/"+c.Namespace).Text(t, "status", "certificate")))(t)
 	keyText := kit.Must(keyutil.MarshalPrivateKeyToPEM(key))(t)
 	c.Certified(t, kit.KeyPair{Certificate: issued, Key: keyText}).Is(t, subject.CommonName, "system:nodes", authenticated)

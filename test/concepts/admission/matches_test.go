@@ -18,7 +18,7 @@ var webhookMatches = []kit.Promise{
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", equivalent, rules+"matchPolicy: Equivalent"),
 			c.WebhookEntry("b.example.com", exact, rules+"matchPolicy: Exact"))
 		scaler := `{apiVersion: autoscaling/%s, kind: HorizontalPodAutoscaler, metadata: {name: %[1]s}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`
-		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"), kit.Manifest(scaler, "v2")).Want(t, http.StatusCreated).
+		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"), kit.Manifest(scaler, "v2")).Created(t).
 			HasField(t, `"autoscaling/v2"`, "apiVersion").HasField(t, `{"converted":"set"}`, "metadata", "labels")
 		r := equivalent.OnlyRequest(t)
 		kit.Equal(t, []string{r.Kind.Version, r.Resource.Version, r.RequestKind.Version, r.RequestResource.Version},
@@ -26,7 +26,7 @@ var webhookMatches = []kit.Promise{
 		if !strings.Contains(string(r.Object.Raw), `"apiVersion":"autoscaling/v1"`) {
 			t.Errorf("the object is %s", r.Object.Raw)
 		}
-		c.Post(t, c.Path("autoscaling/v1", "horizontalpodautoscalers"), kit.Manifest(scaler, "v1")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("autoscaling/v1", "horizontalpodautoscalers"), kit.Manifest(scaler, "v1")).Created(t)
 		kit.Equal(t, exact.Calls(), []string{"CREATE horizontalpodautoscalers v1"})
 	}},
 	{Statement: "rules define which operations, resources and subresources a webhook is called for", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -43,14 +43,13 @@ var webhookMatches = []kit.Promise{
 			all = append(all, c.WebhookEntry(name+".example.com", hooks[name], "rules: ["+rule+"]"))
 		}
 		c.ActivateWebhooks(t, "Validating", "", all...)
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("m", nil)).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p", "status"), `{"status":{"phase":"Running"}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK)
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":5}}`).
-			Want(t, http.StatusOK)
-		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").Want(t, http.StatusOK)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("m", nil)).Created(t)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p", "status"), `{"status":{"phase":"Running"}}`).OK(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "pods", "p"), `{"metadata":{"labels":{"a":"b"}}}`).OK(t)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":5}}`).OK(t)
+		c.Delete(t, c.Path("v1", "pods", "p")+"?gracePeriodSeconds=0").OK(t)
 		// "pods/*" also matches pods, contrary to the documentation.
 		for name, want := range map[string][]string{
 			"create": {"CREATE configmaps m", "CREATE pods p"}, "status": {"UPDATE pods/status p"}, "below": {"UPDATE pods/status p", "UPDATE pods p"},
@@ -68,11 +67,10 @@ var webhookMatches = []kit.Promise{
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, "objectSelector: {matchLabels: {seen: 'yes'}}"))
 		for name, value := range map[string]string{"a": "yes", "b": "no"} {
-			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap(name, nil), value, "metadata", "labels", "seen")).
-				Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap(name, nil), value, "metadata", "labels", "seen")).Created(t)
 		}
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"metadata":{"labels":null}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"v"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"metadata":{"labels":null}}`).OK(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"v"}}`).OK(t)
 		kit.Equal(t, h.Calls(), []string{"CREATE configmaps a", "UPDATE configmaps a"})
 	}},
 	{Statement: "a namespaceSelector applies to the labels of the namespace, and to those of a Namespace object", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -84,7 +82,7 @@ var webhookMatches = []kit.Promise{
 			if name == "in" {
 				space = kit.With(space, c.Namespace, "metadata", "labels", "of")
 			}
-			c.Post(t, "/api/v1/namespaces", space).Want(t, http.StatusCreated)
+			c.Post(t, "/api/v1/namespaces", space).Created(t)
 			harness.Eventually(t, "admission has the namespace", func() bool {
 				code := c.Post(t, "/api/v1/namespaces/"+c.Namespace+"-"+name+"/secrets",
 					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Code
@@ -98,8 +96,8 @@ var webhookMatches = []kit.Promise{
 		conditions := `matchConditions: [{name: named, expression: "request.name != 'skipped'"}, {name: user, expression: "!('system:nodes' in request.userInfo.groups)"},
 			{name: data, expression: "object == null || object.data.k == 'v'"}, {name: may, expression: "authorizer.group('').resource('pods').check('create').allowed()"}]`
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, conditions))
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("skipped", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("other", map[string]string{"k": "w"})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("skipped", map[string]string{"k": "v"})).Created(t)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("other", map[string]string{"k": "w"})).Created(t)
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("denied", map[string]string{"k": "v"})).
 			Refused(t, http.StatusBadRequest, "", "matched")
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("failing", nil)).
@@ -108,7 +106,7 @@ var webhookMatches = []kit.Promise{
 	{Statement: "a deleted configuration soon has no effect", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", kit.ServeReviews(t, kit.DenyRequest("still")), ""))
 		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusBadRequest)
-		c.Delete(t, kit.AdmissionRegistration+"validatingwebhookconfigurations/"+c.Namespace).Want(t, http.StatusOK)
+		c.Delete(t, kit.AdmissionRegistration+"validatingwebhookconfigurations/"+c.Namespace).OK(t)
 		harness.Eventually(t, "the webhook is no longer called", func() bool {
 			return c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Code == http.StatusCreated
 		})

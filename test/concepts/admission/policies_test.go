@@ -30,8 +30,8 @@ func policy(t testing.TB, c *kit.Cluster, kind, spec, binding string) {
 		kit.SetField(bound, []any{"Deny"}, "spec", "validationActions")
 	}
 	maps.Copy(bound["spec"].(map[string]any), kit.Manifest("%s", binding))
-	c.Post(t, kit.AdmissionRegistration+resource+"ies", policy).Want(t, http.StatusCreated)
-	c.Post(t, kit.AdmissionRegistration+resource+"ybindings", bound).Want(t, http.StatusCreated)
+	c.Post(t, kit.AdmissionRegistration+resource+"ies", policy).Created(t)
+	c.Post(t, kit.AdmissionRegistration+resource+"ybindings", bound).Created(t)
 }
 
 // try creates a ConfigMap in a dry run, so that it can be repeated.
@@ -78,7 +78,7 @@ var validatingPolicies = []kit.Promise{
 		} {
 			try(t, c, name, nil).Refused(t, want.code, want.reason, denied+want.message)
 		}
-		try(t, c, "fine", nil).Want(t, http.StatusCreated)
+		try(t, c, "fine", nil).Created(t)
 	}},
 	{Statement: "expressions have access to the object, the old object, the request, the namespace, variables and the user's permissions", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `variables:
@@ -93,65 +93,59 @@ validations:
 - {expression: "object.metadata.name != 'options' || request.options.fieldManager == 'me'", message: not me}
 - {expression: "request.dryRun != (object.metadata.name == 'wet')", message: wet}`, "")
 		refuses(t, c, "my", map[string]string{"a": "", "b": ""}, "large")
-		try(t, c, "other", map[string]string{"a": "", "b": ""}).Want(t, http.StatusCreated)
+		try(t, c, "other", map[string]string{"a": "", "b": ""}).Created(t)
 		try(t, c, c.Namespace, nil).Invalid(t, "named as its namespace")
 		try(t, c, "admin", nil).Invalid(t, "no admins")
 		try(t, c, "options", nil).Want(t, http.StatusUnprocessableEntity)
-		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All&fieldManager=me", kit.ConfigMap("options", nil)).
-			Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All&fieldManager=me", kit.ConfigMap("options", nil)).Created(t)
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"),
-			kit.Header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters"}, kit.ConfigMap("a", nil)).
-			Invalid(t, "not jane")
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("wet", nil)).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "wet"), `{"data":{"a":"b"}}`).
-			Invalid(t, "fixed")
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "wet"), `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK)
+			kit.Header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters"}, kit.ConfigMap("a", nil)).Invalid(t, "not jane")
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("wet", nil)).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "wet"), `{"data":{"a":"b"}}`).Invalid(t, "fixed")
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "wet"), `{"metadata":{"labels":{"a":"b"}}}`).OK(t)
 	}},
 	{Statement: "validationActions define whether a failure denies, warns, or is only audited", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `validations: [{expression: "object.metadata.name != 'bad'", message: careful}]`,
 			"validationActions: [Warn, Audit]")
 		harness.Eventually(t, "the policy warns", func() bool { return try(t, c, "bad", nil).Header.Get("Warning") != "" })
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("bad", nil)).Want(t, http.StatusCreated).
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("bad", nil)).Created(t).
 			Warns(t, "Validation failed for ValidatingAdmissionPolicy '"+c.Namespace+"' with binding '"+c.Namespace+"': careful")
 		binding := kit.AdmissionRegistration + "validatingadmissionpolicybindings/" + c.Namespace
-		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Audit"]}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Audit"]}}`).OK(t)
 		harness.Eventually(t, "the policy no longer warns", func() bool { return try(t, c, "bad", nil).Header.Get("Warning") == "" })
-		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Audit"]}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Audit"]}}`).OK(t)
 		refuses(t, c, "bad", nil, "careful")
-		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Warn"]}}`).
-			Invalid(t, "must not contain both Deny and Warn")
+		c.Patch(t, kit.MergePatch, binding, `{"spec":{"validationActions":["Deny","Warn"]}}`).Invalid(t, "must not contain both Deny and Warn")
 	}},
 	{Statement: "a binding gives a policy its parameters, and their changes take effect at once", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"forbidden": "bad"})).
-			Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"forbidden": "bad"})).Created(t)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "object.metadata.name != params.data.forbidden", messageExpression: "'not ' + params.data.forbidden"}]}`,
 			"paramRef: {name: params, namespace: "+c.Namespace+", parameterNotFoundAction: Deny}")
 		refuses(t, c, "bad", nil, "not bad")
-		try(t, c, "worse", nil).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "params"), `{"data":{"forbidden":"worse"}}`).Want(t, http.StatusOK)
+		try(t, c, "worse", nil).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "params"), `{"data":{"forbidden":"worse"}}`).OK(t)
 		refuses(t, c, "worse", nil, "not worse")
 		allows(t, c, "bad", nil)
-		c.Delete(t, c.Path("v1", "configmaps", "params")).Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "configmaps", "params")).OK(t)
 		refuses(t, c, "any", nil, "no params found for policy binding with `Deny` parameterNotFoundAction")
 		c.Patch(t, kit.MergePatch, kit.AdmissionRegistration+"validatingadmissionpolicybindings/"+c.Namespace,
-			`{"spec":{"paramRef":{"parameterNotFoundAction":"Allow"}}}`).Want(t, http.StatusOK)
+			`{"spec":{"paramRef":{"parameterNotFoundAction":"Allow"}}}`).OK(t)
 		allows(t, c, "any", nil)
 	}},
 	{Statement: "parameters can be custom resources, several by their labels, in the namespace of the request", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {limit: {type: integer}}}"))
-		w.Create(t, "one", "{metadata: {labels: {for: this}}, spec: {limit: 3}}").Want(t, http.StatusCreated)
-		w.Create(t, "two", "{metadata: {labels: {for: this}}, spec: {limit: 2}}").Want(t, http.StatusCreated)
-		w.Create(t, "other", "{spec: {limit: 0}}").Want(t, http.StatusCreated)
+		w.Create(t, "one", "{metadata: {labels: {for: this}}, spec: {limit: 3}}").Created(t)
+		w.Create(t, "two", "{metadata: {labels: {for: this}}, spec: {limit: 2}}").Created(t)
+		w.Create(t, "other", "{spec: {limit: 0}}").Created(t)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: `+w.Group+`/v1, kind: Widget}, validations: [{expression: "!has(object.data) || size(object.data) <= params.spec.limit", messageExpression: "'at most ' + string(params.spec.limit)"}]}`,
 			"paramRef: {selector: {matchLabels: {for: this}}, parameterNotFoundAction: Deny}")
 		refuses(t, c, "a", map[string]string{"a": "", "b": "", "c": ""}, "at most 2")
-		try(t, c, "a", map[string]string{"a": "", "b": "", "c": "", "d": ""}).
-			Invalid(t, "at most ")
+		try(t, c, "a", map[string]string{"a": "", "b": "", "c": "", "d": ""}).Invalid(t, "at most ")
 		allows(t, c, "a", map[string]string{"a": "", "b": ""})
 	}},
 	{Statement: "parameters can be Pods, and all their fields can be read", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
-		c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("params"), map[string]any{"limit": "few"}, "metadata", "labels")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), kit.With(kit.Pod("params"), map[string]any{"limit": "few"}, "metadata", "labels")).Created(t)
 		policy(t, c, "Validating", `{paramKind: {apiVersion: v1, kind: Pod}, validations: [{expression: "object.metadata.name != params.spec.containers[0].image", messageExpression: "string(params.metadata.labels.limit)"}]}`,
 			"paramRef: {name: params, namespace: "+c.Namespace+", parameterNotFoundAction: Deny}")
 		refuses(t, c, "i", nil, "few")
@@ -161,7 +155,7 @@ validations:
 		policy(t, c, "Validating", `validations: [{expression: "object.data.size != 'x'"}, {expression: "object.metadata.name != 'never'"}]`, "")
 		refuses(t, c, "a", nil, "expression 'object.data.size != 'x'' resulted in error: no such key: data")
 		c.Patch(t, kit.MergePatch, kit.AdmissionRegistration+"validatingadmissionpolicies/"+c.Namespace,
-			`{"spec":{"failurePolicy":"Ignore"}}`).Want(t, http.StatusOK)
+			`{"spec":{"failurePolicy":"Ignore"}}`).OK(t)
 		allows(t, c, "a", nil)
 		refuses(t, c, "never", nil, "object.metadata.name != 'never'")
 	}},
@@ -175,17 +169,14 @@ validations: [{expression: "false", message: nothing}]`, `matchResources:
   namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: `+c.Namespace+`}}
   resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: [configmaps, secrets]}, {operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: [services], resourceNames: [named]}]`)
 		refuses(t, c, "bad", nil, "nothing")
-		try(t, c, "skipped", nil).Want(t, http.StatusCreated)
-		try(t, c, "many", nil).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("bad", nil), "x", "metadata", "labels", "free")).
-			Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "bad"), `{"data":{"a":"b"}}`).Want(t, http.StatusOK)
-		c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).
-			Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "services"), kit.Service("unnamed")).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "services"), kit.Service("named")).
-			Invalid(t, "nothing")
-		c.Post(t, "/api/v1/namespaces/default/configmaps?dryRun=All", kit.ConfigMap("bad", nil)).Want(t, http.StatusCreated)
+		try(t, c, "skipped", nil).Created(t)
+		try(t, c, "many", nil).Created(t)
+		c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("bad", nil), "x", "metadata", "labels", "free")).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "bad"), `{"data":{"a":"b"}}`).OK(t)
+		c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Created(t)
+		c.Post(t, c.Path("v1", "services"), kit.Service("unnamed")).Created(t)
+		c.Post(t, c.Path("v1", "services"), kit.Service("named")).Invalid(t, "nothing")
+		c.Post(t, "/api/v1/namespaces/default/configmaps?dryRun=All", kit.ConfigMap("bad", nil)).Created(t)
 	}},
 	{Statement: "a policy also applies to other versions of its resources, to subresources, and to custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
@@ -199,9 +190,8 @@ validations: [{expression: "!has(object.spec.maxReplicas) || object.spec.maxRepl
 		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"),
 			kit.Manifest(`{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a},
 			spec: {maxReplicas: 9, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}`)).Invalid(t, "at most 5")
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":9}}`).
-			Invalid(t, "at most 7")
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
+		c.Patch(t, kit.MergePatch, c.Path("apps/v1", "deployments", "d", "scale"), `{"spec":{"replicas":9}}`).Invalid(t, "at most 7")
 	}},
 	{Statement: "the status of a policy has the type errors of its expressions", Proof: func(t *testing.T, c *kit.Cluster) {
 		policy(t, c, "Validating", `matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}
@@ -223,10 +213,10 @@ validations: [{expression: "object.spec.replicas > '1'"}, {expression: "object.s
 		policy(t, c, "Validating", `validations: [{expression: "object.metadata.name != 'a'", message: not a}]`, "")
 		refuses(t, c, "a", nil, "not a")
 		path := kit.AdmissionRegistration + "validatingadmissionpolicies/" + c.Namespace
-		c.Patch(t, kit.MergePatch, path, `{"spec":{"validations":[{"expression":"object.metadata.name != 'b'","message":"not b"}]}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, path, `{"spec":{"validations":[{"expression":"object.metadata.name != 'b'","message":"not b"}]}}`).OK(t)
 		refuses(t, c, "b", nil, "not b")
 		allows(t, c, "a", nil)
-		c.Delete(t, path).Want(t, http.StatusOK)
+		c.Delete(t, path).OK(t)
 		allows(t, c, "b", nil)
 	}},
 	{Statement: "an invalid policy is rejected with the field", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -249,8 +239,7 @@ validations: [{expression: "object.spec.replicas > '1'"}, {expression: "object.s
 		} {
 			bad := kit.With(policy, policy["spec"], "spec")
 			maps.Copy(bad["spec"].(map[string]any), kit.Manifest("%s", spec))
-			c.Post(t, kit.AdmissionRegistration+"validatingadmissionpolicies", bad).
-				Invalid(t, part)
+			c.Post(t, kit.AdmissionRegistration+"validatingadmissionpolicies", bad).Invalid(t, part)
 		}
 	}},
 }
@@ -262,7 +251,7 @@ var mutatingPolicies = []kit.Promise{
 			applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'by': variables.by}}, data: {'added': request.userInfo.username}}"}}]}`, "")
 		harness.Eventually(t, "the policy changes objects", func() bool { return try(t, c, "a", nil).FieldJSON(t, "metadata", "labels") == `{"by":"a-by"}` })
 		made := kit.With(kit.ConfigMap("a", map[string]string{"k": "v"}), map[string]any{"mine": "x"}, "metadata", "labels")
-		a := c.Post(t, c.Path("v1", "configmaps"), made).Want(t, http.StatusCreated).
+		a := c.Post(t, c.Path("v1", "configmaps"), made).Created(t).
 			HasField(t, `{"by":"a-by","mine":"x"}`, "metadata", "labels").HasField(t, `"v"`, "data", "k")
 		if a.Text(t, "data", "added") == "" {
 			t.Errorf("the data lacks the user: %s", a.Body)
@@ -274,7 +263,7 @@ var mutatingPolicies = []kit.Promise{
 		policy(t, c, "Mutating", `{reinvocationPolicy: Never, matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]}, mutations: [
 			{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, image: 'mirror/' + c.image}), initContainers: [Object.spec.initContainers{name: 'init', image: 'i'}]}}"}}]}`, "")
 		harness.Eventually(t, "the policy changes pods", func() bool {
-			a := c.Post(t, c.Path("v1", "pods")+"?dryRun=All", kit.Pod("p")).Want(t, http.StatusCreated)
+			a := c.Post(t, c.Path("v1", "pods")+"?dryRun=All", kit.Pod("p")).Created(t)
 			return strings.Contains(a.FieldJSON(t, "spec", "containers"), `"image":"mirror/i"`) && strings.Contains(a.FieldJSON(t, "spec", "initContainers"), `"name":"init"`)
 		})
 	}},
@@ -287,16 +276,15 @@ var mutatingPolicies = []kit.Promise{
 		})
 	}},
 	{Statement: "a mutating policy may have parameters, and failurePolicy applies to it", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"label": "x"})).
-			Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("params", map[string]string{"label": "x"})).Created(t)
 		policy(t, c, "Mutating", `{reinvocationPolicy: Never, paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [{patchType: ApplyConfiguration,
 			applyConfiguration: {expression: "Object{metadata: Object.metadata{labels: {'set': params.data.label}}}"}}]}`, "paramRef: {name: params, parameterNotFoundAction: Deny}")
 		harness.Eventually(t, "the policy sets the label", func() bool { return try(t, c, "a", nil).FieldJSON(t, "metadata", "labels") == `{"set":"x"}` })
 		policy := kit.AdmissionRegistration + "mutatingadmissionpolicies/" + c.Namespace
 		fail := `{"spec":{"failurePolicy":%q,"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {'k': object.data.none}}"}}]}}`
-		c.Patch(t, kit.MergePatch, policy, strings.Replace(fail, "%q", `"Fail"`, 1)).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, policy, strings.Replace(fail, "%q", `"Fail"`, 1)).OK(t)
 		harness.Eventually(t, "the policy fails", func() bool { return strings.Contains(string(try(t, c, "a", nil).Body), "no such key: data") })
-		c.Patch(t, kit.MergePatch, policy, strings.Replace(fail, "%q", `"Ignore"`, 1)).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, policy, strings.Replace(fail, "%q", `"Ignore"`, 1)).OK(t)
 		harness.Eventually(t, "its failure is ignored", func() bool { return try(t, c, "a", nil).Code == http.StatusCreated })
 	}},
 	{Statement: "validating policies and webhooks receive the result of mutating policies, which precede mutating webhooks", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -305,7 +293,7 @@ var mutatingPolicies = []kit.Promise{
 		refuses(t, c, "bad", nil, "seen")
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h, ""))
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		if object := string(h.OnlyRequest(t).Object.Raw); !strings.Contains(object, "was here") {
 			t.Errorf("the webhook received %s", object)
 		}
@@ -317,7 +305,7 @@ var mutatingPolicies = []kit.Promise{
 			return kit.PatchRequest(`[{"op":"add","path":"/data/hook","value":"yes"}]`)(r)
 		})
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h, ""))
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t).
 			HasField(t, `{"again":"yes","first":"yes","hook":"yes"}`, "data")
 	}},
 	{Statement: "a mutating policy changes custom resources by their schema", Proof: func(t *testing.T, c *kit.Cluster) {

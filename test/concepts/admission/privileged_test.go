@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
@@ -31,11 +30,11 @@ var privilegedPods = kit.Promise{Statement: "a Pod may be privileged, like those
 	c.MakeDefaultServiceAccount(t)
 	for path, objects := range privileged(c) {
 		for _, object := range objects {
-			c.Post(t, path, object).Want(t, http.StatusCreated)
+			c.Post(t, path, object).Created(t)
 		}
 	}
-	c.Post(t, c.Path("v1", "pods"), kit.Pod("debugged")).Want(t, http.StatusCreated)
-	c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "debugged", "ephemeralcontainers"), debugger).Want(t, http.StatusOK)
+	c.Post(t, c.Path("v1", "pods"), kit.Pod("debugged")).Created(t)
+	c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "debugged", "ephemeralcontainers"), debugger).OK(t)
 }}
 
 // TestPrivilegedForbidden uses kube-apiserver's flag --allow-privileged.
@@ -44,12 +43,11 @@ func TestPrivilegedForbidden(t *testing.T) {
 		c.MakeDefaultServiceAccount(t)
 		for path, objects := range privileged(c) {
 			for _, object := range objects {
-				c.Post(t, path, object).Refused(t, http.StatusUnprocessableEntity, "Invalid",
+				c.Post(t, path, object).Invalid(t,
 					"securityContext.privileged: Forbidden: disallowed by cluster policy")
 			}
 		}
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("plain")).Want(t, http.StatusCreated)
-		c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "plain", "ephemeralcontainers"), debugger).
-			Refused(t, http.StatusUnprocessableEntity, "Invalid", "disallowed by cluster policy")
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("plain")).Created(t)
+		c.Patch(t, kit.StrategicPatch, c.Path("v1", "pods", "plain", "ephemeralcontainers"), debugger).Invalid(t, "disallowed by cluster policy")
 	}})
 }

@@ -45,7 +45,7 @@ var webhookCalls = []kit.Promise{
 		})
 		c.ActivateWebhooks(t, "Mutating", "-z", c.WebhookEntry("z1.example.com", second, ""))
 		c.ActivateWebhooks(t, "Mutating", "-a", c.WebhookEntry("a1.example.com", first, ""), c.WebhookEntry("a2.example.com", second, ""))
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).HasField(t, `{"by":"abb"}`, "data")
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t).HasField(t, `{"by":"abb"}`, "data")
 		c.Get(t, c.Path("v1", "configmaps", "a")).HasField(t, `{"by":"abb"}`, "data")
 	}},
 	{Statement: "validating webhooks receive the object after mutation and defaulting, in its version", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -53,7 +53,7 @@ var webhookCalls = []kit.Promise{
 		rules := "rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]"
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("m.example.com", kit.ServeReviews(t, label("mutated")), rules))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("v.example.com", h, rules))
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
 		for _, part := range []string{`"mutated":"set"`, `"type":"RollingUpdate"`, `"imagePullPolicy":"Always"`, `"apiVersion":"apps/v1"`, `"kind":"Deployment"`} {
 			if object := string(h.OnlyRequest(t).Object.Raw); !strings.Contains(object, part) {
 				t.Errorf("the object lacks %s:\n%s", part, object)
@@ -64,7 +64,7 @@ var webhookCalls = []kit.Promise{
 		again, once, later := kit.ServeReviews(t, label("again")), kit.ServeReviews(t, label("once")), kit.ServeReviews(t, label("later"))
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", again, "reinvocationPolicy: IfNeeded"),
 			c.WebhookEntry("b.example.com", once, ""), c.WebhookEntry("c.example.com", later, ""))
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated).
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t).
 			HasField(t, `{"again":"set","later":"set","once":"set"}`, "metadata", "labels")
 		if a, o, l := len(again.Requests()), len(once.Requests()), len(later.Requests()); a != 2 || o != 1 || l != 1 {
 			t.Errorf("the webhooks were called %d, %d and %d times", a, o, l)
@@ -76,7 +76,7 @@ var webhookCalls = []kit.Promise{
 		as := kit.Header{"Impersonate-User", "jane", "Impersonate-Group", "system:masters", "Impersonate-Uid", "u1",
 			"Impersonate-Extra-scopes", "view"}
 		c.Send(t, http.MethodPost, c.Path("v1", "configmaps")+"?fieldManager=me", as,
-			kit.ConfigMap("a", map[string]string{"k": "1"})).Want(t, http.StatusCreated)
+			kit.ConfigMap("a", map[string]string{"k": "1"})).Created(t)
 		r := h.OnlyRequest(t)
 		kit.Equal(t, []any{r.UserInfo.Username, r.UserInfo.UID, r.UserInfo.Groups, r.UserInfo.Extra["scopes"].String()},
 			[]any{"jane", "u1", []string{"system:masters", "system:authenticated"}, "[view]"})
@@ -95,15 +95,15 @@ var webhookCalls = []kit.Promise{
 		}
 	}},
 	{Statement: "an update or patch contains the new object and the old one", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "1"})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "1"})).Created(t)
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, ""))
-		c.Put(t, c.Path("v1", "configmaps", "a"), kit.ConfigMap("a", map[string]string{"k": "2"})).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"3"}}`).Want(t, http.StatusOK)
+		c.Put(t, c.Path("v1", "configmaps", "a"), kit.ConfigMap("a", map[string]string{"k": "2"})).OK(t)
+		c.Patch(t, kit.MergePatch, c.Path("v1", "configmaps", "a"), `{"data":{"k":"3"}}`).OK(t)
 		c.Send(t, http.MethodPatch, c.Path("v1", "configmaps", "a")+"?fieldManager=m&force=true",
-			kit.Header{"Content-Type", kit.ApplyPatch}, kit.ConfigMap("a", map[string]string{"k": "4"})).Want(t, http.StatusOK)
+			kit.Header{"Content-Type", kit.ApplyPatch}, kit.ConfigMap("a", map[string]string{"k": "4"})).OK(t)
 		c.Send(t, http.MethodPatch, c.Path("v1", "configmaps", "b")+"?fieldManager=m", kit.Header{"Content-Type", kit.ApplyPatch},
-			kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
+			kit.ConfigMap("b", nil)).Created(t)
 		kit.Equal(t, h.Calls(), []string{"UPDATE configmaps a", "UPDATE configmaps a", "UPDATE configmaps a",
 			"CREATE configmaps b"})
 		for i, want := range []struct{ before, after, options string }{{"1", "2", "UpdateOptions"}, {"2", "3", "UpdateOptions"}, {"3", "4", "UpdateOptions"}} {
@@ -117,12 +117,12 @@ var webhookCalls = []kit.Promise{
 	{Statement: "a delete contains the old object; deleting a collection calls the webhook for each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b", "c"} {
 			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap(name, map[string]string{"k": name}), "mine", "metadata",
-				"labels", "of")).Want(t, http.StatusCreated)
+				"labels", "of")).Created(t)
 		}
 		h := kit.ServeReviews(t, kit.AllowRequest)
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, ""))
-		c.Delete(t, c.Path("v1", "configmaps", "a")).Want(t, http.StatusOK)
-		c.Delete(t, c.Path("v1", "configmaps")+"?labelSelector=of%3Dmine").Want(t, http.StatusOK)
+		c.Delete(t, c.Path("v1", "configmaps", "a")).OK(t)
+		c.Delete(t, c.Path("v1", "configmaps")+"?labelSelector=of%3Dmine").OK(t)
 		var deleted []string
 		for _, r := range h.Requests() {
 			var old struct{ Data map[string]string }
@@ -138,7 +138,7 @@ var webhookCalls = []kit.Promise{
 	}},
 	{Statement: "CONNECT contains the options of the connection", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Created(t)
 		h := kit.ServeReviews(t, kit.DenyRequest("no way in"))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h, `{objectSelector: {},
 			rules: [{operations: [CONNECT], apiGroups: [""], apiVersions: [v1], resources: ["pods/*"]}]}`)) // options have no labels, so no other selector would match them
@@ -155,7 +155,7 @@ var webhookCalls = []kit.Promise{
 		h := kit.ServeReviews(t, kit.DenyRequest("no"))
 		c.ActivateWebhooks(t, "Validating", "", c.WebhookEntry("a.example.com", h,
 			`rules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: ["*/*"], scope: Namespaced}]`))
-		c.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK)
+		c.Get(t, c.Path("v1", "configmaps")).OK(t)
 		c.Get(t, c.Path("v1", "secrets", "none")).Want(t, http.StatusNotFound)
 		c.Watch(t, c.Path("v1", "secrets")+"?watch=true&timeoutSeconds=1").Stop()
 		if calls := h.Calls(); len(calls) > 0 {
@@ -180,7 +180,7 @@ var webhookCalls = []kit.Promise{
 		})
 		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", h,
 			"rules: [{operations: [CREATE], apiGroups: ["+w.Group+"], apiVersions: [v1], resources: [widgets]}]"))
-		w.Create(t, "a", "{}").Want(t, http.StatusCreated).HasField(t, `{"a":"x","b":"z"}`, "spec")
+		w.Create(t, "a", "{}").Created(t).HasField(t, `{"a":"x","b":"z"}`, "spec")
 		w.Create(t, "bad", "{}").Invalid(t, "spec.a: Invalid value")
 	}},
 	{Statement: "configurations and policies themselves are never sent to webhooks", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -198,8 +198,8 @@ var webhookCalls = []kit.Promise{
 			object := kit.With(kit.Manifest("%s", body), map[string]any{"name": c.Namespace + "-x",
 				"labels": map[string]any{"of": c.Namespace}}, "metadata")
 			object["apiVersion"] = "admissionregistration.k8s.io/v1"
-			c.Post(t, kit.AdmissionRegistration+resource, object).Want(t, http.StatusCreated)
-			c.Delete(t, kit.AdmissionRegistration+resource+"/"+c.Namespace+"-x").Want(t, http.StatusOK)
+			c.Post(t, kit.AdmissionRegistration+resource, object).Created(t)
+			c.Delete(t, kit.AdmissionRegistration+resource+"/"+c.Namespace+"-x").OK(t)
 		}
 		role := kit.Manifest("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s, labels: {of: %[1]s}}}", c.Namespace)
 		c.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).
@@ -208,7 +208,7 @@ var webhookCalls = []kit.Promise{
 	{Statement: "a webhook is reached by its Service", Proof: func(t *testing.T, c *kit.Cluster) {
 		h := kit.ServeWebhook(t, "hook."+c.Namespace+".svc", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 		address := kit.Must(url.Parse(h.URL))(t)
-		c.Post(t, c.Path("v1", "services"), kit.Manifest("{apiVersion: v1, kind: Service, metadata: {name: hook}, spec: {type: ExternalName, externalName: localhost}}")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "services"), kit.Manifest("{apiVersion: v1, kind: Service, metadata: {name: hook}, spec: {type: ExternalName, externalName: localhost}}")).Created(t)
 		w := c.WebhookEntry("a.example.com", h, "")
 		w["clientConfig"] = kit.With(kit.Manifest("{service: {name: hook, namespace: %s, path: /path, port: %s}}", c.Namespace,
 			address.Port()), h.CA, "caBundle")

@@ -31,7 +31,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			})
 			var group kit.Answer
 			harness.Eventually(t, "the group has both versions", func() bool {
-				group = c.Get(t, "/apis/"+r.Group).Want(t, http.StatusOK)
+				group = c.Get(t, "/apis/"+r.Group).OK(t)
 				versions, _ := group.Value(t, "versions").([]any)
 				return len(versions) == 2
 			})
@@ -68,11 +68,11 @@ func TestAggregatedDocuments(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			haveGroup := func() []bool {
-				index := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
+				index := c.Get(t, "/openapi/v3").OK(t).Value(t, "paths").(map[string]any)
 				return []bool{slices.Contains(groupNames(t, c), r.Group), slices.ContainsFunc(discovered(t, c), named(r.Group)), index["apis/"+r.Group+"/v1"] != nil}
 			}
 			harness.Eventually(t, "all have the group", func() bool { return !slices.Contains(haveGroup(), false) })
-			c.Delete(t, kit.APIServices+"/v1."+r.Group).Want(t, http.StatusOK)
+			c.Delete(t, kit.APIServices+"/v1."+r.Group).OK(t)
 			harness.Eventually(t, "none has the group", func() bool { return !slices.Contains(haveGroup(), true) })
 			for _, path := range []string{"/apis/" + r.Group, "/apis/" + r.Group + "/v1", r.Path(c), "/openapi/v3/apis/" + r.Group + "/v1"} {
 				c.Get(t, path).Want(t, http.StatusNotFound)
@@ -83,7 +83,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			r.Register(t, c)
 			path := "/openapi/v3/apis/" + r.Group + "/v1"
 			waitOpenAPI(t, c, r, path+"?hash=ABC")
-			kit.Equal(t, c.Get(t, path+"?hash=ABC").Want(t, http.StatusOK).Text(t, "info", "title"), "widgets")
+			kit.Equal(t, c.Get(t, path+"?hash=ABC").OK(t).Text(t, "info", "title"), "widgets")
 			kit.Equal(t, r.LastRequest(t, path).URL.RawQuery, "hash=ABC")
 		}},
 		kit.Promise{Statement: "the OpenAPI of an aggregated API is read again when its Service changes, without the wait for the next minute", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -93,7 +93,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			waitOpenAPI(t, c, r, path+"?hash=ABC")
 			for _, release := range []string{"2", "3"} { // so one of the two can't be what is read once a minute
 				r.SetAnswer("/openapi/v3", `{"paths":{"apis/`+r.Group+`/v1":{"serverRelativeURL":"`+path+`?hash=`+release+`"}}}`)
-				c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), map[string]any{"metadata": map[string]any{"labels": map[string]any{"release": release}}}).Want(t, http.StatusOK)
+				c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), map[string]any{"metadata": map[string]any{"labels": map[string]any{"release": release}}}).OK(t)
 				deadline := time.Now().Add(harness.Patience / 3)
 				for documentAddress(t, c, "apis/"+r.Group+"/v1") != path+"?hash="+release {
 					if time.Now().After(deadline) {
@@ -109,7 +109,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			waitOpenAPI(t, c, r, "")
 			var document kit.Answer
 			harness.Eventually(t, "the OpenAPI v2 document has widgets", func() bool {
-				document = c.Get(t, "/openapi/v2").Want(t, http.StatusOK)
+				document = c.Get(t, "/openapi/v2").OK(t)
 				return strings.Contains(string(document.Body), "/apis/"+r.Group+"/v1/widgets")
 			})
 			object := document.Object(t)
@@ -121,7 +121,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			if !strings.Contains(string(document.Body), "what "+r.Group+" makes") {
 				t.Error("it lacks the definition of widgets")
 			}
-			protobuf := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}, nil).Want(t, http.StatusOK)
+			protobuf := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}, nil).OK(t)
 			if !strings.Contains(string(protobuf.Body), "what "+r.Group+" makes") || document.Header.Get("Etag") == "" {
 				t.Error("protobuf lacks the definition of widgets")
 			}
@@ -131,7 +131,7 @@ func TestAggregatedDocuments(t *testing.T) {
 			delete(r.Answers, "/openapi/v3")
 			r.Register(t, c)
 			waitOpenAPI(t, c, r, "")
-			document := c.Get(t, "/openapi/v3/apis/"+r.Group+"/v1").Want(t, http.StatusOK)
+			document := c.Get(t, "/openapi/v3/apis/"+r.Group+"/v1").OK(t)
 			kit.Equal(t, document.Text(t, "components", "schemas", "Widget", "description"), "what "+r.Group+" makes")
 		}},
 		kit.Promise{Statement: "an aggregated API without OpenAPI does not affect the documents of others", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -140,17 +140,17 @@ func TestAggregatedDocuments(t *testing.T) {
 			delete(r.Answers, "/openapi/v2")
 			r.Register(t, c)
 			harness.Eventually(t, "the server receives a request for OpenAPI", func() bool { return slices.Contains(r.Requests(), "GET /openapi/v2") })
-			paths := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
+			paths := c.Get(t, "/openapi/v3").OK(t).Value(t, "paths").(map[string]any)
 			if paths["apis/"+r.Group+"/v1"] != nil || paths["apis/apps/v1"] == nil {
 				t.Errorf("the list is %v", paths)
 			}
-			c.Get(t, "/openapi/v2").Want(t, http.StatusOK)
+			c.Get(t, "/openapi/v2").OK(t)
 		}},
 		kit.Promise{Statement: "a custom resource may add a version to a built-in group, and discovery includes it", Proof: func(t *testing.T, c *kit.Cluster) {
 			definitions := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 			definition := kit.With(kit.WidgetDefinition("node.k8s.io", kit.AnySchema), "unapproved, for a test", "metadata", "annotations", "api-approved.kubernetes.io")
 			definition["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["name"] = "v9alpha1"
-			c.Post(t, definitions, definition).Want(t, http.StatusCreated)
+			c.Post(t, definitions, definition).Created(t)
 			c.DeleteAtEnd(t, definitions+"/widgets.node.k8s.io")
 			for _, path := range []string{"/apis", "/apis/node.k8s.io"} {
 				harness.Eventually(t, path+" has the version", func() bool { return strings.Contains(string(c.Get(t, path).Body), `"node.k8s.io/v9alpha1"`) })
@@ -168,7 +168,7 @@ func TestAggregatedDocuments(t *testing.T) {
 // discovered returns the items of aggregated discovery.
 func discovered(t testing.TB, c *kit.Cluster) []any {
 	t.Helper()
-	items, _ := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK).Value(t, "items").([]any)
+	items, _ := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", kit.AggregatedList}, nil).OK(t).Value(t, "items").([]any)
 	return items
 }
 

@@ -22,14 +22,14 @@ func TestAggregation(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			object := kit.Widget(r.Group+"/v1", "a")
-			kit.Equal(t, c.Post(t, r.Path(c), object).Want(t, http.StatusCreated).Text(t, "metadata", "uid"), r.Group+"-a")
-			if names := c.Get(t, r.Path(c)+"?labelSelector=a%3Db").Want(t, http.StatusOK).Names(t); !slices.Equal(names, []string{"a"}) {
+			kit.Equal(t, c.Post(t, r.Path(c), object).Created(t).Text(t, "metadata", "uid"), r.Group+"-a")
+			if names := c.Get(t, r.Path(c)+"?labelSelector=a%3Db").OK(t).Names(t); !slices.Equal(names, []string{"a"}) {
 				t.Errorf("the list has %v", names)
 			}
 			kit.Equal(t, r.LastRequest(t, r.Path(c)).URL.RawQuery, "labelSelector=a%3Db")
-			c.Delete(t, r.Path(c, "a")).Want(t, http.StatusOK)
-			c.Get(t, r.Path(c, "a")).Refused(t, http.StatusNotFound, "NotFound", "the widget server has no a")
-			if resources, _ := c.Get(t, "/apis/"+r.Group+"/v1").Want(t, http.StatusOK).Value(t, "resources").([]any); len(resources) != 1 {
+			c.Delete(t, r.Path(c, "a")).OK(t)
+			c.Get(t, r.Path(c, "a")).NotFound(t, "the widget server has no a")
+			if resources, _ := c.Get(t, "/apis/"+r.Group+"/v1").OK(t).Value(t, "resources").([]any); len(resources) != 1 {
 				t.Errorf("the version's document has the resources %v", resources)
 			}
 		}},
@@ -37,7 +37,7 @@ func TestAggregation(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			who := c.Impersonating(t, rest.ImpersonationConfig{UserName: "jane", UID: "42", Groups: []string{"system:masters", "a/b"}, Extra: map[string][]string{"example.com/scopes": {"x", "y"}}})
-			who.Send(t, http.MethodGet, r.Path(c), kit.Header{"X-Remote-User", "eve", "X-Remote-Group", "evil", "X-Remote-Extra-Role", "king"}, nil).Want(t, http.StatusOK)
+			who.Send(t, http.MethodGet, r.Path(c), kit.Header{"X-Remote-User", "eve", "X-Remote-Group", "evil", "X-Remote-Extra-Role", "king"}, nil).OK(t)
 			got := r.LastRequest(t, r.Path(c))
 			for name, want := range map[string][]string{
 				"X-Remote-User":                       {"jane"},
@@ -58,15 +58,15 @@ func TestAggregation(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			jane := c.As(t, "jane")
-			jane.Get(t, r.Path(c, "secret")).Refused(t, http.StatusForbidden, "Forbidden", `User "jane" cannot get resource "widgets" in API group "`+r.Group+`"`)
+			jane.Get(t, r.Path(c, "secret")).Forbidden(t, `User "jane" cannot get resource "widgets" in API group "`+r.Group+`"`)
 			for _, request := range r.Requests() {
 				if strings.HasSuffix(request, "/secret") {
 					t.Errorf("it received %s", request)
 				}
 			}
-			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"), kit.Manifest("{metadata: {name: r}, rules: [{apiGroups: [%s], resources: [widgets], verbs: [list]}]}", r.Group)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"), kit.Manifest("{metadata: {name: r}, rules: [{apiGroups: [%s], resources: [widgets], verbs: [list]}]}", r.Group)).Created(t)
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings"), kit.Manifest("{metadata: {name: r}, subjects: [{kind: User, name: jane}], "+
-				"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}")).Want(t, http.StatusCreated)
+				"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}")).Created(t)
 			harness.Eventually(t, "jane may list", func() bool { return jane.Get(t, r.Path(c)).Code == http.StatusOK })
 		}},
 		kit.Promise{Statement: "a watch of an aggregated API delivers each event immediately", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -75,7 +75,7 @@ func TestAggregation(t *testing.T) {
 			watch := c.Watch(t, r.Path(c)+"?watch=true")
 			for i := range 3 {
 				name := fmt.Sprint("a", i)
-				c.Post(t, r.Path(c), kit.Widget(r.Group+"/v1", name)).Want(t, http.StatusCreated)
+				c.Post(t, r.Path(c), kit.Widget(r.Group+"/v1", name)).Created(t)
 				if got := watch.Next(t); got.Name() != name {
 					t.Errorf("event %d is about %s", i, got.Name())
 				}
@@ -111,26 +111,26 @@ func TestAggregation(t *testing.T) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			insecure := kit.With(kit.NewAPIService(c, r.Group, r.Port, r.CA), true, "spec", "insecureSkipTLSVerify")
-			c.Post(t, kit.APIServices, insecure).Refused(t, http.StatusUnprocessableEntity, "Invalid", "may not be true if caBundle is present")
+			c.Post(t, kit.APIServices, insecure).Invalid(t, "may not be true if caBundle is present")
 			kit.RegisterAPIService(t, c, kit.With(insecure, nil, "spec", "caBundle"))
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
-			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
+			c.Get(t, r.Path(c)).OK(t)
 		}},
 		kit.Promise{Statement: "an APIService with a Service takes over a custom group version, until it is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 			version := c.DefineWidgets(t, kit.AnySchema)
-			c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "custom")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "custom")).Created(t)
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			kit.MakeServiceTo(t, c)
 			path := kit.APIServices + "/v1." + r.Group
 			harness.Eventually(t, "the custom version has its own APIService", func() bool { return c.Get(t, path).Code == http.StatusOK })
 			// The label marks the APIServices of custom versions that the server maintains.
 			taken := map[string]any{"metadata": map[string]any{"labels": map[string]any{"kube-aggregator.kubernetes.io/automanaged": nil}}, "spec": kit.NewAPIService(c, r.Group, r.Port, r.CA)["spec"]}
-			c.Patch(t, kit.MergePatch, path, taken).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, path, taken).OK(t)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
 			harness.Eventually(t, "the remote server responds", func() bool {
 				return len(c.Get(t, r.Path(c)).Want(t, http.StatusOK, http.StatusServiceUnavailable).Names(t)) == 0
 			})
-			c.Delete(t, path).Want(t, http.StatusOK)
+			c.Delete(t, path).OK(t)
 			harness.Eventually(t, "the custom resource is served again", func() bool { return c.Get(t, r.Path(c, "custom")).Code == http.StatusOK })
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Local")
 		}},
@@ -143,7 +143,7 @@ func TestAggregation(t *testing.T) {
 				namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
 				rules: [{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [CREATE]}]}]}`, c.Namespace, base64.StdEncoding.EncodeToString(r.CA), r.Group)
 			hooks := c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations")
-			c.Post(t, hooks, hook).Want(t, http.StatusCreated)
+			c.Post(t, hooks, hook).Created(t)
 			c.DeleteAtEnd(t, hooks+"/"+c.Namespace)
 			harness.Eventually(t, "the webhook denies", func() bool {
 				answer := c.Post(t, c.Path("v1", "secrets")+"?dryRun=All", kit.Manifest("{metadata: {name: s}}"))
@@ -164,20 +164,20 @@ func TestAggregation(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			c.Delete(t, kit.APIServices+"/v1.policy").Want(t, http.StatusOK)
+			c.Delete(t, kit.APIServices+"/v1.policy").OK(t)
 			harness.Eventually(t, "the list of groups lacks it", func() bool { return !slices.Contains(groupNames(t, c), "policy") })
-			c.Get(t, c.Path("policy/v1", "poddisruptionbudgets")).Want(t, http.StatusOK)
-			kit.Equal(t, c.Get(t, "/apis/policy").Want(t, http.StatusOK).Text(t, "preferredVersion", "version"), "v1")
+			c.Get(t, c.Path("policy/v1", "poddisruptionbudgets")).OK(t)
+			kit.Equal(t, c.Get(t, "/apis/policy").OK(t).Text(t, "preferredVersion", "version"), "v1")
 		}},
 		kit.Promise{Statement: "deleting a namespace deletes its objects of aggregated APIs", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			doomed := c.Namespace + "-doomed"
-			c.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", doomed)).Want(t, http.StatusCreated)
+			c.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", doomed)).Created(t)
 			widgets := c.ClusterPath(r.Group+"/v1", "namespaces", doomed, "widgets")
-			c.Post(t, widgets, kit.Widget(r.Group+"/v1", "a")).Want(t, http.StatusCreated)
+			c.Post(t, widgets, kit.Widget(r.Group+"/v1", "a")).Created(t)
 			r.WaitWatched(t, c)
-			c.Delete(t, "/api/v1/namespaces/"+doomed).Want(t, http.StatusOK)
+			c.Delete(t, "/api/v1/namespaces/"+doomed).OK(t)
 			c.WaitGone(t, "/api/v1/namespaces/"+doomed)
 			if left := r.List(widgets); len(left) > 0 {
 				t.Errorf("%v remains", left)
@@ -186,11 +186,11 @@ func TestAggregation(t *testing.T) {
 		kit.Promise{Statement: "objects of aggregated APIs are deleted with their owners", Proof: func(t *testing.T, c *kit.Cluster) {
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
-			owner := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("owner", nil)).Want(t, http.StatusCreated)
+			owner := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("owner", nil)).Created(t)
 			owned := kit.With(kit.Widget(r.Group+"/v1", "owned"), []any{kit.Manifest("{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}", owner.Text(t, "metadata", "uid"))}, "metadata", "ownerReferences")
-			c.Post(t, r.Path(c), owned).Want(t, http.StatusCreated)
+			c.Post(t, r.Path(c), owned).Created(t)
 			r.WaitWatched(t, c)
-			c.Delete(t, c.Path("v1", "configmaps", "owner")).Want(t, http.StatusOK)
+			c.Delete(t, c.Path("v1", "configmaps", "owner")).OK(t)
 			c.WaitGone(t, r.Path(c, "owned"))
 		}},
 	)
@@ -207,7 +207,7 @@ func TestUnavailableAPIs(t *testing.T) {
 			if body := c.Get(t, r.Path(c)).Want(t, http.StatusServiceUnavailable).Body; !strings.HasPrefix(string(body), "error trying to reach service: ") && string(body) != "service unavailable\n" {
 				t.Errorf("the response is %s", body)
 			}
-			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, `{"metadata":{"labels":{"look":"again"}}}`).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, `{"metadata":{"labels":{"look":"again"}}}`).OK(t)
 			if message := kit.WaitAvailable(t, c, "v1."+r.Group, "False", "FailedDiscoveryCheck"); !strings.Contains(message, "failing or missing response from https://localhost:") {
 				t.Errorf("the message is %s", message)
 			}
@@ -228,12 +228,12 @@ func TestUnavailableAPIs(t *testing.T) {
 			harness.Eventually(t, "the metrics show it", func() bool {
 				return strings.Contains(string(c.Get(t, "/metrics").Body), `aggregator_unavailable_apiservice{name="`+name+`"} 1`)
 			})
-			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{port: 444}]}}")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{port: 444}]}}")).Created(t)
 			kit.WaitAvailable(t, c, name, "False", "ServicePortError")
-			c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), `{"spec":{"ports":[{"port":443}]}}`).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, c.Path("v1", "services", "widgets"), `{"spec":{"ports":[{"port":443}]}}`).OK(t)
 			kit.WaitAvailable(t, c, name, "False", "EndpointsNotFound")
 			c.Post(t, c.Path("discovery.k8s.io/v1", "endpointslices"), kit.Manifest("{metadata: {name: a, labels: {kubernetes.io/service-name: widgets}}, "+
-				"addressType: IPv4, ports: [{name: '', port: 443}], endpoints: [{addresses: [192.0.2.1], conditions: {ready: false}}]}")).Want(t, http.StatusCreated)
+				"addressType: IPv4, ports: [{name: '', port: 443}], endpoints: [{addresses: [192.0.2.1], conditions: {ready: false}}]}")).Created(t)
 			kit.WaitAvailable(t, c, name, "False", "MissingEndpoints")
 		}},
 		kit.Promise{Statement: "the server of an aggregated API needs a certificate for SERVICE.NAMESPACE.svc that caBundle verifies", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -244,7 +244,7 @@ func TestUnavailableAPIs(t *testing.T) {
 				t.Errorf("the message is %s", message)
 			}
 			right := kit.NewAPIService(c, r.Group, r.Port, r.CA)
-			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, map[string]any{"spec": right["spec"]}).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, kit.APIServices+"/v1."+r.Group, map[string]any{"spec": right["spec"]}).OK(t)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
 		}},
 	)
@@ -260,15 +260,15 @@ func TestAggregatorRouting(t *testing.T) {
 			if strings.Contains(address, ":") {
 				family = "IPv6"
 			}
-			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{name: https, port: 443, targetPort: %d}]}}", r.Port)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "services"), kit.Manifest("{metadata: {name: widgets}, spec: {ports: [{name: https, port: 443, targetPort: %d}]}}", r.Port)).Created(t)
 			slice := kit.Manifest("{metadata: {name: a, labels: {kubernetes.io/service-name: widgets}}, addressType: %s, ports: [{name: https, port: %d}], "+
 				"endpoints: [{addresses: ['%s'], conditions: {ready: true}}]}", family, r.Port, address)
-			c.Post(t, c.Path("discovery.k8s.io/v1", "endpointslices"), slice).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("discovery.k8s.io/v1", "endpointslices"), slice).Created(t)
 			kit.RegisterAPIService(t, c, kit.NewAPIService(c, r.Group, 443, r.CA))
 			kit.WaitAvailable(t, c, "v1."+r.Group, "True", "Passed")
-			c.Get(t, r.Path(c)).Want(t, http.StatusOK)
+			c.Get(t, r.Path(c)).OK(t)
 
-			c.Patch(t, kit.JSONPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).Want(t, http.StatusOK)
+			c.Patch(t, kit.JSONPatch, c.Path("discovery.k8s.io/v1", "endpointslices", "a"), `[{"op":"replace","path":"/endpoints/0/conditions/ready","value":false}]`).OK(t)
 			kit.WaitAvailable(t, c, "v1."+r.Group, "False", "MissingEndpoints")
 			harness.Eventually(t, "requests are rejected", func() bool { return c.Get(t, r.Path(c)).Code == http.StatusServiceUnavailable })
 		}},
@@ -291,7 +291,7 @@ func ownAddress(t *testing.T) string {
 // groupNames returns the names of the groups in /apis, in order.
 func groupNames(t testing.TB, c *kit.Cluster) []string {
 	t.Helper()
-	groups, _ := c.Get(t, "/apis").Want(t, http.StatusOK).Value(t, "groups").([]any)
+	groups, _ := c.Get(t, "/apis").OK(t).Value(t, "groups").([]any)
 	var names []string
 	for _, group := range groups {
 		names = append(names, group.(map[string]any)["name"].(string))

@@ -25,7 +25,7 @@ import (
 func TestDiscovery(t *testing.T) {
 	kit.Prove(t, nil,
 		kit.Promise{Statement: "/ lists all paths, including the groups and versions of all servers", Proof: func(t *testing.T, c *kit.Cluster) {
-			paths := func() []string { return decode[metav1.RootPaths](t, c.Get(t, "/").Want(t, http.StatusOK)).Paths }
+			paths := func() []string { return decode[metav1.RootPaths](t, c.Get(t, "/").OK(t)).Paths }
 			r := kit.StartAggregatedServer(t, c, "127.0.0.1")
 			r.Register(t, c)
 			custom := strings.Split(c.DefineWidgets(t, "{type: object}"), "/")[0]
@@ -45,11 +45,11 @@ func TestDiscovery(t *testing.T) {
 			monitor := c.As(t, "prometheus", "system:monitoring")
 			for path, part := range map[string]string{"/statusz": `"binaryVersion":"` + harness.KubernetesVersion(t)[1:] + `"`, "/flagz": `"datastore":"CLASSIFIED"`} {
 				kind := strings.ToUpper(path[1:2]) + path[2:]
-				a := monitor.Send(t, http.MethodGet, path, kit.Header{"Accept", "application/json;v=v1beta1;g=config.k8s.io;as=" + kind}, nil).Want(t, http.StatusOK)
+				a := monitor.Send(t, http.MethodGet, path, kit.Header{"Accept", "application/json;v=v1beta1;g=config.k8s.io;as=" + kind}, nil).OK(t)
 				if a.Text(t, "kind") != kind || !strings.Contains(string(a.Body), part) {
 					t.Errorf("%s responds without %s:\n%s", path, part, a.Body)
 				}
-				if text := monitor.Get(t, path).Want(t, http.StatusOK); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
+				if text := monitor.Get(t, path).OK(t); strings.Contains(string(text.Body), "sqlite://") || strings.Contains(string(text.Body), "postgres://") {
 					t.Errorf("%s returns\n%s", path, text.Body)
 				}
 				c.As(t, "jane").Get(t, path).Forbidden(t)
@@ -64,7 +64,7 @@ func TestDiscovery(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "/api has the version of the core group, and the address of the server", Proof: func(t *testing.T, c *kit.Cluster) {
-			versions := c.Get(t, "/api").Want(t, http.StatusOK)
+			versions := c.Get(t, "/api").OK(t)
 			kit.Equal(t, versions.Value(t, "versions"), []any{"v1"})
 			addresses, _ := versions.Value(t, "serverAddressByClientCIDRs").([]any)
 			if versions.Text(t, "kind") != "APIVersions" || len(addresses) != 1 {
@@ -72,7 +72,7 @@ func TestDiscovery(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "/apis lists the groups, each with its versions and the preferred one, as does /apis/GROUP", Proof: func(t *testing.T, c *kit.Cluster) {
-			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
+			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").OK(t))
 			if list.Kind != "APIGroupList" || list.Groups[0].Name != "apiregistration.k8s.io" {
 				t.Errorf("it is a %s that begins with %s", list.Kind, list.Groups[0].Name)
 			}
@@ -83,7 +83,7 @@ func TestDiscovery(t *testing.T) {
 				if strings.Contains(group.Name, "example.com") {
 					continue // created and deleted by other tests
 				}
-				alone := decode[metav1.APIGroup](t, c.Get(t, "/apis/"+group.Name).Want(t, http.StatusOK))
+				alone := decode[metav1.APIGroup](t, c.Get(t, "/apis/"+group.Name).OK(t))
 				group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 				kit.Equal(t, alone, group)
 			}
@@ -94,7 +94,7 @@ func TestDiscovery(t *testing.T) {
 					verbs: [create, delete, deletecollection, get, list, patch, update, watch], storageVersionHash: 8aSe+NMegvE=}`,
 				"/api/v1": `{name: pods/eviction, singularName: "", namespaced: true, group: policy, version: v1, kind: Eviction, verbs: [create]}`,
 			} {
-				list := c.Get(t, path).Want(t, http.StatusOK)
+				list := c.Get(t, path).OK(t)
 				if list.Text(t, "kind") != "APIResourceList" || list.Text(t, "groupVersion") != strings.TrimPrefix(strings.TrimPrefix(path, "/apis/"), "/api/") {
 					t.Errorf("%s begins with %.200s", path, list.Body)
 				}
@@ -107,7 +107,7 @@ func TestDiscovery(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "aggregated discovery, at /api and /apis, combines all other documents in two responses", Proof: func(t *testing.T, c *kit.Cluster) {
-			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").Want(t, http.StatusOK))
+			list := decode[metav1.APIGroupList](t, c.Get(t, "/apis").OK(t))
 			var groups []string
 			for _, path := range []string{"/api", "/apis"} {
 				for _, group := range aggregated(t, c, path).Items {
@@ -119,7 +119,7 @@ func TestDiscovery(t *testing.T) {
 						if group.Name != "" {
 							groupVersion = "/apis/" + group.Name + "/" + version.Version
 						}
-						sameResources(t, version, decode[metav1.APIResourceList](t, c.Get(t, groupVersion).Want(t, http.StatusOK)))
+						sameResources(t, version, decode[metav1.APIResourceList](t, c.Get(t, groupVersion).OK(t)))
 					}
 					if group.Name != "" {
 						groups = append(groups, group.Name)
@@ -137,7 +137,7 @@ func TestDiscovery(t *testing.T) {
 		kit.Promise{Statement: "aggregated discovery is served as JSON, YAML and protobuf, according to Accept", Proof: func(t *testing.T, c *kit.Cluster) {
 			const form = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 			for accept, begins := range map[string]string{"application/json": "{", "application/yaml": "apiVersion: apidiscovery.k8s.io/v2", "application/vnd.kubernetes.protobuf": "k8s\x00"} {
-				got := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept + form}, nil).Want(t, http.StatusOK)
+				got := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept + form}, nil).OK(t)
 				if kind := got.Header.Get("Content-Type"); kind != accept+form || !strings.HasPrefix(string(got.Body), begins) {
 					t.Errorf("%s is returned as %s: %.100q", accept, kind, got.Body)
 				}
@@ -152,7 +152,7 @@ func TestDiscovery(t *testing.T) {
 				"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json": "APIGroupList",
 				"*/*": "APIGroupList",
 			} {
-				if kind := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK).Text(t, "kind"); kind != want {
+				if kind := c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", accept}, nil).OK(t).Text(t, "kind"); kind != want {
 					t.Errorf("%s returns %s", accept, kind)
 				}
 			}
@@ -166,25 +166,25 @@ func TestDiscovery(t *testing.T) {
 		kit.Promise{Statement: "aggregated discovery has an ETag, and If-None-Match with it gets 304", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range []string{"/api", "/apis"} {
 				harness.Eventually(t, path+" has not changed between two requests", func() bool { // other tests define resources
-					first := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK)
+					first := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).OK(t)
 					again := c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", first.Header.Get("Etag")}, nil)
 					return first.Header.Get("Etag") != "" && again.Code == http.StatusNotModified && len(again.Body) == 0
 				})
-				c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", `"another"`}, nil).Want(t, http.StatusOK)
+				c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList, "If-None-Match", `"another"`}, nil).OK(t)
 			}
 		}},
 		kit.Promise{Statement: "authenticated users may read discovery; anonymous users may read /version", Proof: func(t *testing.T, c *kit.Cluster) {
 			nobody := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			for _, path := range []string{"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version"} {
-				c.As(t, "jane").Get(t, path).Want(t, http.StatusOK)
+				c.As(t, "jane").Get(t, path).OK(t)
 				if path != "/version" {
 					nobody.Get(t, path).Want(t, http.StatusForbidden, http.StatusUnauthorized)
 				}
 			}
-			nobody.Get(t, "/version").Want(t, http.StatusOK)
+			nobody.Get(t, "/version").OK(t)
 		}},
 		kit.Promise{Statement: "/version returns the Kubernetes version of the API", Proof: func(t *testing.T, c *kit.Cluster) {
-			version := c.Get(t, "/version").Want(t, http.StatusOK)
+			version := c.Get(t, "/version").OK(t)
 			want := harness.KubernetesVersion(t)
 			if version.Text(t, "gitVersion") != want || !strings.HasPrefix(want, "v"+version.Text(t, "major")+"."+version.Text(t, "minor")+".") {
 				t.Errorf("it is %s", version.Body)
@@ -207,7 +207,7 @@ func TestDiscovery(t *testing.T) {
 					}
 					// Other tests define resources at the same time.
 					harness.Eventually(t, path+slashes+" is the document at "+path, func() bool {
-						want, got := c.Get(t, path).Want(t, http.StatusOK), c.Get(t, path+slashes).Want(t, http.StatusOK)
+						want, got := c.Get(t, path).OK(t), c.Get(t, path+slashes).OK(t)
 						return bytes.Equal(want.Body, got.Body)
 					})
 				}
@@ -246,7 +246,7 @@ func TestRecordedDiscovery(t *testing.T) {
 					got = c.Send(t, http.MethodGet, "/apis", kit.Header{"Accept", kit.AggregatedList}, nil)
 				}
 				want := kit.Manifest("%s", text)
-				served := got.Want(t, http.StatusOK).Object(t)
+				served := got.OK(t).Object(t)
 				withoutOwnGroup(served)
 				for _, object := range []map[string]any{want, served} {
 					delete(object, "serverAddressByClientCIDRs") // the server's address
@@ -278,7 +278,7 @@ func withoutOwnGroup(list map[string]any) {
 // aggregated reads aggregated discovery.
 func aggregated(t testing.TB, c *kit.Cluster, path string) apidiscoveryv2.APIGroupDiscoveryList {
 	t.Helper()
-	return decode[apidiscoveryv2.APIGroupDiscoveryList](t, c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).Want(t, http.StatusOK))
+	return decode[apidiscoveryv2.APIGroupDiscoveryList](t, c.Send(t, http.MethodGet, path, kit.Header{"Accept", kit.AggregatedList}, nil).OK(t))
 }
 
 // decode decodes a JSON body, in which every field must be known.

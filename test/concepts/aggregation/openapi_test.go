@@ -20,7 +20,7 @@ import (
 func TestOpenAPI(t *testing.T) {
 	kit.Prove(t, nil,
 		kit.Promise{Statement: "/openapi/v2 is an OpenAPI v2 document of all paths and kinds", Proof: func(t *testing.T, c *kit.Cluster) {
-			document := c.Get(t, "/openapi/v2").Want(t, http.StatusOK)
+			document := c.Get(t, "/openapi/v2").OK(t)
 			object := document.Object(t)
 			if document.Header.Get("Content-Type") != "application/json" || object["swagger"] != "2.0" {
 				t.Errorf("it is %s, swagger %v", document.Header.Get("Content-Type"), object["swagger"])
@@ -36,7 +36,7 @@ func TestOpenAPI(t *testing.T) {
 		}},
 		kit.Promise{Statement: "/openapi/v2 is served as protobuf on request", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, accept := range []string{"application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {
-				got := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
+				got := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"Accept", accept}, nil).OK(t)
 				var document openapi_v2.Document
 				if err := proto.Unmarshal(got.Body, &document); err != nil || document.Swagger != "2.0" || len(document.Paths.Path) < 300 {
 					t.Errorf("%s: %v, swagger %q", accept, err, document.Swagger)
@@ -49,19 +49,19 @@ func TestOpenAPI(t *testing.T) {
 		}},
 		kit.Promise{Statement: "/openapi/v2 has an ETag, and If-None-Match with it gets 304", Proof: func(t *testing.T, c *kit.Cluster) {
 			harness.Eventually(t, "the document is unchanged between two requests", func() bool { // other tests define kinds meanwhile
-				etag := c.Get(t, "/openapi/v2").Want(t, http.StatusOK).Header.Get("Etag")
+				etag := c.Get(t, "/openapi/v2").OK(t).Header.Get("Etag")
 				again := c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"If-None-Match", etag}, nil).Want(t, http.StatusNotModified, http.StatusOK)
 				if again.Code == http.StatusNotModified && (len(again.Body) > 0 || etag == "") {
 					t.Errorf("the ETag is %q, the body %.100q", etag, again.Body)
 				}
 				return again.Code == http.StatusNotModified
 			})
-			c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"If-None-Match", `"another"`}, nil).Want(t, http.StatusOK)
+			c.Send(t, http.MethodGet, "/openapi/v2", kit.Header{"If-None-Match", `"another"`}, nil).OK(t)
 		}},
 		kit.Promise{Statement: "/openapi/v3 lists a document for each group version, with an address that includes its hash", Proof: func(t *testing.T, c *kit.Cluster) {
 			harness.Eventually(t, "each has one", func() bool { // other tests define and delete kinds meanwhile
 				served := aggregated(t, c, "/apis").Items
-				paths := c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Value(t, "paths").(map[string]any)
+				paths := c.Get(t, "/openapi/v3").OK(t).Value(t, "paths").(map[string]any)
 				wanted := []string{"api/v1", "version"}
 				for _, group := range served {
 					for _, version := range group.Versions {
@@ -75,7 +75,7 @@ func TestOpenAPI(t *testing.T) {
 			})
 		}},
 		kit.Promise{Statement: "an OpenAPI v3 document describes its group version's paths and kinds", Proof: func(t *testing.T, c *kit.Cluster) {
-			document := c.Get(t, "/openapi/v3/apis/apps/v1").Want(t, http.StatusOK).Object(t)
+			document := c.Get(t, "/openapi/v3/apis/apps/v1").OK(t).Object(t)
 			for _, fields := range [][]string{
 				{"paths", "/apis/apps/v1/namespaces/{namespace}/deployments/{name}", "patch", "x-kubernetes-group-version-kind"},
 				{"components", "schemas", "io.k8s.api.apps.v1.Deployment", "x-kubernetes-group-version-kind"},
@@ -94,7 +94,7 @@ func TestOpenAPI(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a document requested with its hash may be cached forever", Proof: func(t *testing.T, c *kit.Cluster) {
 			address := documentAddress(t, c, "api/v1")
-			got := c.Get(t, address).Want(t, http.StatusOK)
+			got := c.Get(t, address).OK(t)
 			if got.Header.Get("Cache-Control") != "public, immutable" || got.Header.Get("Expires") == "" {
 				t.Errorf("the header is %v", got.Header)
 			}
@@ -102,7 +102,7 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("the ETag is %s at %s", etag, address)
 			}
 			c.Send(t, http.MethodGet, address, kit.Header{"If-None-Match", got.Header.Get("Etag")}, nil).Want(t, http.StatusNotModified)
-			if cache := c.Get(t, "/openapi/v3/api/v1").Want(t, http.StatusOK).Header.Get("Cache-Control"); strings.Contains(cache, "immutable") {
+			if cache := c.Get(t, "/openapi/v3/api/v1").OK(t).Header.Get("Cache-Control"); strings.Contains(cache, "immutable") {
 				t.Errorf("without its hash, it may be cached: %s", cache)
 			}
 		}},
@@ -113,7 +113,7 @@ func TestOpenAPI(t *testing.T) {
 		}},
 		kit.Promise{Statement: "an OpenAPI v3 document is served as protobuf on request", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
-				got := c.Send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
+				got := c.Send(t, http.MethodGet, "/openapi/v3/apis/batch/v1", kit.Header{"Accept", accept}, nil).OK(t)
 				var document openapi_v3.Document
 				if err := proto.Unmarshal(got.Body, &document); err != nil || !strings.HasPrefix(document.Openapi, "3.0") {
 					t.Errorf("%s: %v, %q", accept, err, document.Openapi)
@@ -134,9 +134,9 @@ func TestOpenAPI(t *testing.T) {
 			harness.Eventually(t, "OpenAPI v2 has it", func() bool { return strings.Contains(string(c.Get(t, "/openapi/v2").Body), "what it is to be") })
 
 			path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets." + strings.TrimSuffix(version, "/v1")
-			c.Patch(t, kit.JSONPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).Want(t, http.StatusOK)
+			c.Patch(t, kit.JSONPatch, path, `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/description","value":"another"}]`).OK(t)
 			harness.Eventually(t, "the document has another address", func() bool { return documentAddress(t, c, "apis/"+version) != before })
-			c.Delete(t, path).Want(t, http.StatusOK)
+			c.Delete(t, path).OK(t)
 			harness.Eventually(t, "it is removed", func() bool { return documentAddress(t, c, "apis/"+version) == "" })
 		}},
 	)
@@ -145,6 +145,6 @@ func TestOpenAPI(t *testing.T) {
 // documentAddress returns the address of a document in the list of OpenAPI v3 documents, empty if there is none.
 func documentAddress(t testing.TB, c *kit.Cluster, path string) string {
 	t.Helper()
-	address, _, _ := unstructured.NestedString(c.Get(t, "/openapi/v3").Want(t, http.StatusOK).Object(t), "paths", path, "serverRelativeURL")
+	address, _, _ := unstructured.NestedString(c.Get(t, "/openapi/v3").OK(t).Object(t), "paths", path, "serverRelativeURL")
 	return address
 }

@@ -43,21 +43,21 @@ func TestAggregatedServer(t *testing.T) {
 			says("widget."+group+"/a labeled", "label", "widget", "a", "b=c")
 
 			path := c.Path(version, "widgets", "a")
-			a := second.Get(t, path).Want(t, http.StatusOK)
-			kit.Equal(t, a.Object(t), c.Get(t, path).Want(t, http.StatusOK).Object(t))
+			a := second.Get(t, path).OK(t)
+			kit.Equal(t, a.Object(t), c.Get(t, path).OK(t).Object(t))
 
 			// An object of this server with an owner on the other.
 			owner := kit.Manifest("{apiVersion: %s, kind: Widget, name: a, uid: %s}", version, a.Text(t, "metadata", "uid"))
-			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("owned", nil), []any{owner}, "metadata", "ownerReferences")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("owned", nil), []any{owner}, "metadata", "ownerReferences")).Created(t)
 			says("widget."+group+` "a" deleted`, "delete", "widget", "a")
 			c.WaitGone(t, c.Path("v1", "configmaps", "owned"))
 
 			doomed := kit.Manifest("{metadata: {name: %s-doomed}}", c.Namespace)
-			c.Post(t, "/api/v1/namespaces", doomed).Want(t, http.StatusCreated)
-			second.Post(t, "/api/v1/namespaces", doomed).Want(t, http.StatusCreated)
+			c.Post(t, "/api/v1/namespaces", doomed).Created(t)
+			second.Post(t, "/api/v1/namespaces", doomed).Created(t)
 			widgets := c.ClusterPath(version, "namespaces", c.Namespace+"-doomed", "widgets")
-			c.Post(t, widgets, kit.Widget(version, "b")).Want(t, http.StatusCreated)
-			c.Delete(t, "/api/v1/namespaces/"+c.Namespace+"-doomed").Want(t, http.StatusOK)
+			c.Post(t, widgets, kit.Widget(version, "b")).Created(t)
+			c.Delete(t, "/api/v1/namespaces/"+c.Namespace+"-doomed").OK(t)
 			c.WaitGone(t, "/api/v1/namespaces/"+c.Namespace+"-doomed")
 			second.Get(t, widgets+"/b").Want(t, http.StatusNotFound)
 		}},
@@ -68,8 +68,8 @@ func TestAggregatedServer(t *testing.T) {
 			binding := kit.Manifest("{metadata: {name: %[1]s}, subjects: [{kind: Group, name: %[1]s}], roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}}", c.Namespace)
 			jane := c.As(t, "jane", c.Namespace)
 			allow := func(on *kit.Client) {
-				on.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).Want(t, http.StatusCreated)
-				on.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).Want(t, http.StatusCreated)
+				on.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).Created(t)
+				on.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).Created(t)
 			}
 			allow(c.Client)
 			harness.Eventually(t, "the first server allows jane, the second denies her", func() bool {
@@ -102,7 +102,7 @@ func secondServer(t *testing.T, c *kit.Cluster) (version string, second *kit.Cli
 	}})
 	second = kit.NewClient(t, server.Config(t))
 	behind := &kit.Cluster{Client: second, Namespace: c.Namespace}
-	second.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated)
+	second.Post(t, "/api/v1/namespaces", kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Created(t)
 	version = behind.DefineWidgets(t, "{type: object, properties: {spec: {type: object, description: what it is to be, x-kubernetes-preserve-unknown-fields: true}}}")
 
 	address := kit.Must(url.Parse(server.URL))(t)

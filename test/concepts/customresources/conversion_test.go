@@ -47,8 +47,7 @@ func convertedBy(t testing.TB, c *kit.Cluster, h *kit.Webhook, versions ...map[s
 	t.Helper()
 	w := c.CustomResource()
 	d := kit.With(w.Definition(versions...), kit.Manifest("{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: %q}}}", h.URL), "spec", "conversion")
-	c.Post(t, kit.Definitions, kit.With(d, h.CA, "spec", "conversion", "webhook", "clientConfig", "caBundle")).
-		Want(t, http.StatusCreated)
+	c.Post(t, kit.Definitions, kit.With(d, h.CA, "spec", "conversion", "webhook", "clientConfig", "caBundle")).Created(t)
 	w.Established(t)
 	return w
 }
@@ -57,51 +56,51 @@ var customConversion = []kit.Promise{
 	{Statement: "an object is converted by a webhook and back without loss", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		w := convertedBy(t, c, converter(t, &calls, addresses), kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
-		w.Create(t, "a", `spec: {host: h, port: "1", other: x}`).Want(t, http.StatusCreated)
-		read := c.Get(t, w.At("v2", "a")).Want(t, http.StatusOK).HasField(t, `{"address":"h:1","other":"x"}`, "spec")
-		c.Put(t, w.At("v2", "a"), read.Object(t)).Want(t, http.StatusOK).
+		w.Create(t, "a", `spec: {host: h, port: "1", other: x}`).Created(t)
+		read := c.Get(t, w.At("v2", "a")).OK(t).HasField(t, `{"address":"h:1","other":"x"}`, "spec")
+		c.Put(t, w.At("v2", "a"), read.Object(t)).OK(t).
 			HasField(t, `"`+read.ResourceVersion(t)+`"`, "metadata", "resourceVersion") // nothing has changed
-		c.Patch(t, kit.MergePatch, w.At("v2", "a"), `{"spec":{"address":"h:2"}}`).Want(t, http.StatusOK).
+		c.Patch(t, kit.MergePatch, w.At("v2", "a"), `{"spec":{"address":"h:2"}}`).OK(t).
 			HasField(t, `{"address":"h:2","other":"x"}`, "spec").HasField(t, "2", "metadata", "generation")
-		c.Get(t, w.At("v1", "a")).Want(t, http.StatusOK).HasField(t, `{"host":"h","other":"x","port":"2"}`, "spec")
+		c.Get(t, w.At("v1", "a")).OK(t).HasField(t, `{"host":"h","other":"x","port":"2"}`, "spec")
 		c.Post(t, w.At("v2"), kit.With(w.Widget("b", "spec: {address: 'i:3'}"), w.Group+"/v2", "apiVersion")).
-			Want(t, http.StatusCreated).HasField(t, `{"address":"i:3"}`, "spec")
+			Created(t).HasField(t, `{"address":"i:3"}`, "spec")
 		c.Get(t, w.At("v1", "b")).HasField(t, `{"host":"i","port":"3"}`, "spec")
 		c.Send(t, http.MethodPatch, w.At("v2", "b")+"?fieldManager=m&force=true", kit.Header{"Content-Type", kit.ApplyPatch},
-			kit.With(w.Widget("b", "spec: {address: 'i:4'}"), w.Group+"/v2", "apiVersion")).Want(t, http.StatusOK)
+			kit.With(w.Widget("b", "spec: {address: 'i:4'}"), w.Group+"/v2", "apiVersion")).OK(t)
 		c.Get(t, w.At("v1", "b")).HasField(t, `{"host":"i","port":"4"}`, "spec")
 	}},
 	{Statement: "lists and watches are converted, whatever versions the objects are stored in", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		w := convertedBy(t, c, converter(t, &calls, addresses), kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
 		for _, name := range []string{"a", "b", "c"} {
-			w.Create(t, name, `spec: {host: h, port: "1"}`).Want(t, http.StatusCreated)
+			w.Create(t, name, `spec: {host: h, port: "1"}`).Created(t)
 		}
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", oldAddress, "storage: false"), kit.CRDVersion("v2", newAddress, "storage: true")}
-		}).Want(t, http.StatusOK)
+		}).OK(t)
 		harness.Eventually(t, "objects are stored in the new version", func() bool { // a create in it does not call the webhook
 			before := calls.Load()
 			c.Post(t, w.At("v2")+"?dryRun=All", kit.With(w.Widget("x", "spec: {address: 'h:1'}"), w.Group+"/v2",
-				"apiVersion")).Want(t, http.StatusCreated)
+				"apiVersion")).Created(t)
 			return calls.Load() == before
 		})
-		w.Create(t, "d", `spec: {host: h, port: "1"}`).Want(t, http.StatusCreated)
+		w.Create(t, "d", `spec: {host: h, port: "1"}`).Created(t)
 		for v, spec := range map[string]string{"v1": `{"host":"h","port":"1"}`, "v2": `{"address":"h:1"}`} {
-			list := c.Get(t, w.At(v)).Want(t, http.StatusOK)
+			list := c.Get(t, w.At(v)).OK(t)
 			if got := strings.Count(string(list.Body), `"spec":`+spec); got != 4 {
 				t.Errorf("%d of 4 objects are in %s:\n%s", got, v, list.Body)
 			}
 			watch := c.Watch(t, w.At(v)+"?watch=true&resourceVersion="+list.ResourceVersion(t))
-			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":"`+v+`"}}`).Want(t, http.StatusOK)
-			c.Delete(t, w.At("v1", map[string]string{"v1": "b", "v2": "c"}[v])).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":"`+v+`"}}`).OK(t)
+			c.Delete(t, w.At("v1", map[string]string{"v1": "b", "v2": "c"}[v])).OK(t)
 			for _, kind := range []string{"MODIFIED", "DELETED"} {
 				if e := watch.Next(t); e.Type != kind || e.Object["apiVersion"] != w.Group+"/"+v {
 					t.Errorf("the watch of %s has %v instead of %s", v, e, kind)
 				}
 			}
-			w.Create(t, map[string]string{"v1": "b", "v2": "c"}[v], `spec: {host: h, port: "1"}`).Want(t, http.StatusCreated)
-			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":null}}`).Want(t, http.StatusOK)
+			w.Create(t, map[string]string{"v1": "b", "v2": "c"}[v], `spec: {host: h, port: "1"}`).Created(t)
+			c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"other":null}}`).OK(t)
 		}
 	}},
 	{Statement: "a failed conversion fails the request", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -144,13 +143,13 @@ var customConversion = []kit.Promise{
 			"kind":    invalid + "invalid kind (expected Widget, received Gadget)",
 			"name":    "conversion webhook for " + w.Group + "/v1, Kind=Widget returned invalid object: must have the same name: name != other",
 		} {
-			w.Create(t, name, "{}").Want(t, http.StatusCreated)
+			w.Create(t, name, "{}").Created(t)
 			fails(t, c.Get(t, w.At("v2", name)), message)
-			c.Get(t, w.At("v1", name)).Want(t, http.StatusOK)
-			c.Delete(t, w.At("v1", name)).Want(t, http.StatusOK)
+			c.Get(t, w.At("v1", name)).OK(t)
+			c.Delete(t, w.At("v1", name)).OK(t)
 		}
-		w.Create(t, "labelled", "{}").Want(t, http.StatusCreated)
-		c.Get(t, w.At("v2", "labelled")).Want(t, http.StatusOK).
+		w.Create(t, "labelled", "{}").Created(t)
+		c.Get(t, w.At("v2", "labelled")).OK(t).
 			HasField(t, `{"a":"b"}`, "metadata", "labels") // labels and annotations may change
 	}},
 	{Statement: "an unreachable conversion webhook fails only the requests that need it", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -158,21 +157,21 @@ var customConversion = []kit.Promise{
 		h := converter(t, &calls, addresses)
 		h.Vanish(t)
 		w := convertedBy(t, c, h, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
-		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
-		c.Get(t, w.At("v1")).Want(t, http.StatusOK)
+		w.Create(t, "a", "{}").Created(t)
+		c.Get(t, w.At("v1")).OK(t)
 		fails(t, c.Get(t, w.At("v2")), "conversion webhook for "+w.Group+"/v1, Kind=Widget failed: Post \"",
 			"connection refused")
 		fails(t, c.Post(t, w.At("v2"), kit.With(w.Widget("b", "{}"), w.Group+"/v2", "apiVersion")), "conversion webhook for "+w.Group+"/v2, Kind=Widget failed: Post \"")
-		c.Delete(t, w.At("v1", "a")).Want(t, http.StatusOK)
+		c.Delete(t, w.At("v1", "a")).OK(t)
 	}},
 	{Statement: "an apply that needs a conversion, and whose webhook fails, is not reported as the client's error", Proof: func(t *testing.T, c *kit.Cluster) {
 		var calls atomic.Int32
 		h := converter(t, &calls, addresses)
 		w := convertedBy(t, c, h, kit.CRDVersion("v1", oldAddress), kit.CRDVersion("v2", newAddress))
-		w.Create(t, "a", `spec: {host: h, port: "1"}`).Want(t, http.StatusCreated)
+		w.Create(t, "a", `spec: {host: h, port: "1"}`).Created(t)
 		// This manager's fields are in v2, so each later apply must be converted to it.
 		c.Apply(t, w.At("v2", "a"), "newer", kit.With(w.Widget("a", `{spec: {address: "h:1"}}`), w.Group+"/v2", "apiVersion")).OK(t)
-		c.Apply(t, w.At("v1", "a"), "older", w.Widget("a", "{spec: {unknown: 1}}")).Refused(t, http.StatusBadRequest, "BadRequest", "field not declared")
+		c.Apply(t, w.At("v1", "a"), "older", w.Widget("a", "{spec: {unknown: 1}}")).BadRequest(t, "field not declared")
 		h.Close()
 		fails(t, c.Apply(t, w.At("v1", "a"), "older", w.Widget("a", "{spec: {other: x}}")), "conversion webhook for ")
 	}},

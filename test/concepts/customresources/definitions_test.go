@@ -24,23 +24,23 @@ var customDefinitions = []kit.Promise{
 	}},
 	{Statement: "a definition with the name of a built-in resource does not affect its objects, not even when deleted", Proof: func(t *testing.T, c *kit.Cluster) {
 		policies, class := c.Path("networking.k8s.io/v1", "networkpolicies"), "/apis/networking.k8s.io/v1/ingressclasses"
-		policy := c.Post(t, policies, kit.Manifest("{metadata: {name: a}, spec: {podSelector: {}}}")).Want(t, http.StatusCreated)
-		ingress := c.Post(t, class, kit.Manifest("{metadata: {name: %s}, spec: {controller: example.com/c}}", c.Namespace)).Want(t, http.StatusCreated)
+		policy := c.Post(t, policies, kit.Manifest("{metadata: {name: a}, spec: {podSelector: {}}}")).Created(t)
+		ingress := c.Post(t, class, kit.Manifest("{metadata: {name: %s}, spec: {controller: example.com/c}}", c.Namespace)).Created(t)
 		c.DeleteAtEnd(t, class+"/"+c.Namespace)
 		for resource, scope := range map[string]string{"networkpolicies": "Namespaced", "ingressclasses": "Cluster"} {
 			definition := kit.Manifest(`{metadata: {name: %[1]s.networking.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
 				spec: {group: networking.k8s.io, scope: %[2]s, names: {plural: %[1]s, singular: fake%[1]s, kind: Fake%[1]s},
 				versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: %[3]s}}]}}`, resource, scope, kit.AnySchema)
-			name := c.Post(t, kit.Definitions, definition).Want(t, http.StatusCreated).Text(t, "metadata", "name")
+			name := c.Post(t, kit.Definitions, definition).Created(t).Text(t, "metadata", "name")
 			harness.Eventually(t, name+" is established", func() bool {
 				status, _ := kit.Condition(t, c.Get(t, kit.Definitions+"/"+name), "Established")
 				return status == "True"
 			})
-			c.Delete(t, kit.Definitions+"/"+name).Want(t, http.StatusOK)
+			c.Delete(t, kit.Definitions+"/"+name).OK(t)
 			harness.Eventually(t, name+" is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+name).Code == http.StatusNotFound })
 		}
 		for path, before := range map[string]kit.Answer{policies + "/a": policy, class + "/" + c.Namespace: ingress} {
-			if after := c.Get(t, path).Want(t, http.StatusOK); after.ResourceVersion(t) != before.ResourceVersion(t) {
+			if after := c.Get(t, path).OK(t); after.ResourceVersion(t) != before.ResourceVersion(t) {
 				t.Errorf("%s has changed: %s", path, after.Body)
 			}
 		}
@@ -49,7 +49,7 @@ var customDefinitions = []kit.Promise{
 		w := c.CustomResource()
 		c.Get(t, w.At("v1")).Want(t, http.StatusNotFound)
 		w = c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		d := c.Get(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK).
+		d := c.Get(t, kit.Definitions+"/"+w.Name()).OK(t).
 			HasField(t, `{"kind":"Widget","listKind":"WidgetList","plural":"widgets","singular":"widget"}`, "status",
 				"acceptedNames").
 			HasField(t, `["v1"]`, "status", "storedVersions")
@@ -58,8 +58,8 @@ var customDefinitions = []kit.Promise{
 				t.Errorf("the condition %s is %s %s", kind, status, reason)
 			}
 		}
-		w.Create(t, "a", "{}").Want(t, http.StatusCreated)
-		if list := c.Get(t, w.At("v1")).Want(t, http.StatusOK); list.Text(t, "kind") != "WidgetList" || len(list.Names(t)) != 1 {
+		w.Create(t, "a", "{}").Created(t)
+		if list := c.Get(t, w.At("v1")).OK(t); list.Text(t, "kind") != "WidgetList" || len(list.Names(t)) != 1 {
 			t.Errorf("the list is %s", list.Body)
 		}
 	}},
@@ -67,7 +67,7 @@ var customDefinitions = []kit.Promise{
 		w := c.CustomResource()
 		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
 		kit.SetField(d, kit.Manifest("{plural: widgets, kind: Widget}"), "spec", "names")
-		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated).HasField(t, `"widget"`, "spec", "names", "singular").
+		c.Post(t, kit.Definitions, d).Created(t).HasField(t, `"widget"`, "spec", "names", "singular").
 			HasField(t, `"WidgetList"`, "spec", "names", "listKind")
 	}},
 	{Statement: "a definition whose names are taken waits until they are free", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -76,7 +76,7 @@ var customDefinitions = []kit.Promise{
 		name := "gadgets." + first.Group
 		kit.SetField(d, name, "metadata", "name")
 		kit.SetField(d, kit.Manifest("{plural: gadgets, singular: gadget, shortNames: [gd], kind: Widget}"), "spec", "names")
-		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		c.Post(t, kit.Definitions, d).Created(t)
 		harness.Eventually(t, "the names are not accepted", func() bool {
 			status, reason := kit.Condition(t, c.Get(t, kit.Definitions+"/"+name), "NamesAccepted")
 			return status == "False" && reason == "ListKindConflict"
@@ -85,7 +85,7 @@ var customDefinitions = []kit.Promise{
 			t.Errorf("the condition Established is %s %s", status, reason)
 		}
 		c.Get(t, c.Path(first.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
-		c.Delete(t, kit.Definitions+"/"+first.Name()).Want(t, http.StatusOK)
+		c.Delete(t, kit.Definitions+"/"+first.Name()).OK(t)
 		harness.Eventually(t, "the second definition is served", func() bool { return c.Get(t, c.Path(first.Group+"/v1", "gadgets")).Code == http.StatusOK })
 	}},
 	{Statement: "a definition in a protected group needs a link to its approval", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -96,12 +96,12 @@ var customDefinitions = []kit.Promise{
 		approval := "metadata: {annotations: {api-approved.kubernetes.io: %s}}"
 		for value, want := range map[string]string{"unapproved, for a test": "False UnapprovedAnnotation", "https://example.com/approval": "True ApprovedAnnotation"} {
 			kit.SetField(d, value, "metadata", "annotations", "api-approved.kubernetes.io")
-			c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+			c.Post(t, kit.Definitions, d).Created(t)
 			harness.Eventually(t, approval+" is checked", func() bool {
 				status, reason := w.Condition(t, "KubernetesAPIApprovalPolicyConformant")
 				return status+" "+reason == want
 			})
-			c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+			c.Delete(t, kit.Definitions+"/"+w.Name()).OK(t)
 			harness.Eventually(t, "the definition is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
 		}
 	}},
@@ -122,7 +122,7 @@ var customDefinitions = []kit.Promise{
 		w.Redefine(t, func(spec map[string]any) {
 			kit.SetField(spec, []any{"wx" + c.Namespace}, "names", "shortNames")
 			kit.SetField(spec, []any{"all"}, "names", "categories")
-		}).Want(t, http.StatusOK)
+		}).OK(t)
 		harness.Eventually(t, "discovery has the new names", func() bool {
 			a := c.Get(t, "/apis/"+w.Group+"/v1")
 			return strings.Contains(string(a.Body), `"shortNames":["wx`+c.Namespace+`"]`) && strings.Contains(string(a.Body), `"categories":["all"]`)
@@ -135,19 +135,18 @@ var customDefinitions = []kit.Promise{
 		kit.SetField(gadgets, "gadgets."+w.Group, "metadata", "name")
 		kit.SetField(gadgets, "Cluster", "spec", "scope")
 		kit.SetField(gadgets, kit.Manifest("{plural: gadgets, kind: Gadget}"), "spec", "names")
-		c.Post(t, kit.Definitions, gadgets).Want(t, http.StatusCreated)
+		c.Post(t, kit.Definitions, gadgets).Created(t)
 		path := c.ClusterPath(w.Group+"/v1", "gadgets")
 		harness.Eventually(t, "gadgets are served", func() bool { return c.Get(t, path).Code == http.StatusOK })
 		c.Post(t, path, map[string]any{"apiVersion": w.Group + "/v1", "kind": "Gadget",
-			"metadata": map[string]any{"name": "a"}}).
-			Want(t, http.StatusCreated).HasField(t, "", "metadata", "namespace")
+			"metadata": map[string]any{"name": "a"}}).Created(t).HasField(t, "", "metadata", "namespace")
 		c.Get(t, c.Path(w.Group+"/v1", "gadgets")).Want(t, http.StatusNotFound)
 	}},
 	{Statement: "deleting a definition deletes its objects, and it is served until the last is gone", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		w.Create(t, "free", "{}").Want(t, http.StatusCreated)
-		w.Create(t, "held", "metadata: {finalizers: [example.com/held]}").Want(t, http.StatusCreated)
-		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+		w.Create(t, "free", "{}").Created(t)
+		w.Create(t, "held", "metadata: {finalizers: [example.com/held]}").Created(t)
+		c.Delete(t, kit.Definitions+"/"+w.Name()).OK(t)
 		harness.Eventually(t, "only the object with a finalizer remains", func() bool { return slices.Equal(c.Get(t, w.At("v1")).Names(t), []string{"held"}) })
 		c.Get(t, kit.Definitions+"/"+w.Name()).HasField(t, `["customresourcecleanup.apiextensions.k8s.io"]`, "metadata", "finalizers")
 		if status, _ := w.Condition(t, "Terminating"); status != "True" {
@@ -157,9 +156,9 @@ var customDefinitions = []kit.Promise{
 		harness.Eventually(t, "discovery has only the verbs that are allowed", func() bool {
 			return strings.Contains(string(c.Get(t, "/apis/"+w.Group+"/v1").Body), `"verbs":["delete","deletecollection","get","list","watch"]`)
 		})
-		w.Create(t, "late", "{}").Refused(t, http.StatusForbidden, "Forbidden",
+		w.Create(t, "late", "{}").Forbidden(t,
 			"create not allowed while custom resource definition is terminating")
-		c.Patch(t, kit.MergePatch, w.At("v1", "held"), `{"metadata":{"finalizers":null}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "held"), `{"metadata":{"finalizers":null}}`).OK(t)
 		harness.Eventually(t, "the definition is deleted", func() bool { return c.Get(t, kit.Definitions+"/"+w.Name()).Code == http.StatusNotFound })
 		harness.Eventually(t, "the resource is deleted", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
 		if again := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec)); len(c.Get(t, again.At("v1")).Names(t)) != 0 {
@@ -233,14 +232,13 @@ var customDefinitions = []kit.Promise{
 			"spec: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [k], items: {type: object, properties: {k: {type: string}}}}": "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
 			"spec: {type: string, default: 5}": "properties[spec].default: Invalid value: ",
 		} {
-			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).
-				Invalid(t, part)
+			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).Invalid(t, part)
 		}
 	}},
 	{Statement: "a definition has a status subresource, and its spec can't be written there", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		a := c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status",
 			`{"spec":{"scope":"Cluster"},"status":{"storedVersions":["v1"]}}`)
-		a.Want(t, http.StatusOK).HasField(t, `"Namespaced"`, "spec", "scope")
+		a.OK(t).HasField(t, `"Namespaced"`, "spec", "scope")
 	}},
 }

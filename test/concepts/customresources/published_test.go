@@ -1,7 +1,6 @@
 package customresources
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -264,11 +263,11 @@ spec: {generators: [{list: {elements: [{name: a}]}}, {matrix: {generators: [{git
 			"{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: bad}, spec: {project: a, destination: {}, source: {path: b}}}": "spec.source.repoURL: Required value",
 		})
 		c.Patch(t, kit.MergePatch, path+"/web", `{"status":{"sync":{"status":"Synced"},"health":{"status":"Healthy"}}}`).
-			Want(t, http.StatusOK) // there is no subresource
+			OK(t) // there is no subresource
 		prints(t, c, "get app", "NAME SYNC STATUS HEALTH STATUS web Synced Healthy")
 		prints(t, c, "get appset,appproj -o name", "applicationset.argoproj.io/all", "appproject.argoproj.io/shop")
 		prints(t, c, "explain application.spec.source.helm", "GROUP: argoproj.io", "valuesObject <Object>")
 		kit.MustKubectl(t, c, "delete", "application", "web", "--wait=false")
-		c.Patch(t, kit.JSONPatch, path+"/web", `[{"op":"remove","path":"/metadata/finalizers"}]`).Want(t, http.StatusOK)
+		c.Patch(t, kit.JSONPatch, path+"/web", `[{"op":"remove","path":"/metadata/finalizers"}]`).OK(t)
 	}},
 }

@@ -58,7 +58,7 @@ spec:
 			w.Create(t, "a", "spec: "+spec).Invalid(t, part)
 		}
 		w.Create(t, "a", `spec: {min: 1, max: 2, tier: silver, divisor: 2, names: [x], hosts: {a: b.com}, cpu: 1500m, link: "https://a",
-			net: 10.0.0.0/16, label: a, port: http, when: "2020-01-01T00:00:00Z"}`).Want(t, http.StatusCreated)
+			net: 10.0.0.0/16, label: a, port: http, when: "2020-01-01T00:00:00Z"}`).Created(t)
 	}},
 	{Statement: "the reason of a rule is that of the cause", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", `
@@ -93,7 +93,7 @@ spec:
       items: {type: object, required: [k], properties: {k: {type: string, maxLength: 5}, v: {type: string, maxLength: 5, x-kubernetes-validations: [{rule: self == oldSelf, message: items stay}]}}}`))
 		w.Create(t, "b", "spec: {once: second}").Invalid(t, "spec.once: ",
 			"first")
-		w.Create(t, "a", "spec: {fixed: x, grows: 1, once: first, items: [{k: a, v: x}]}").Want(t, http.StatusCreated)
+		w.Create(t, "a", "spec: {fixed: x, grows: 1, once: first, items: [{k: a, v: x}]}").Created(t)
 		for patch, part := range map[string]string{
 			`{"spec":{"fixed":"w"}}`: "spec.fixed: Invalid value: \"w\": does not change",
 			`{"spec":{"grows":0}}`:   "does not shrink",
@@ -101,28 +101,26 @@ spec:
 		} {
 			c.Patch(t, kit.MergePatch, w.At("v1", "a"), patch).Invalid(t, part)
 		}
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"fixed":null,"grows":2,"once":"second","items":[{"k":"b","v":"z"}]}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"fixed":null,"grows":2,"once":"second","items":[{"k":"b","v":"z"}]}}`).OK(t)
 	}},
 	{Statement: "rules at the root have access to apiVersion, kind and the name", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "", `schema: {openAPIV3Schema: {type: object, x-kubernetes-validations: [
 			{rule: "self.metadata.name == self.kind.lowerAscii() && self.apiVersion.endsWith('/v1')", message: named by its kind}]}}`))
 		w.Create(t, "gadget", "{}").Invalid(t, "named by its kind")
-		w.Create(t, "widget", "{}").Want(t, http.StatusCreated)
+		w.Create(t, "widget", "{}").Created(t)
 	}},
 	{Statement: "a change is not rejected for what was invalid before", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: integer}, c: {type: string}}}"))
-		w.Create(t, "old", "spec: {a: long, b: 5}").Want(t, http.StatusCreated)
+		w.Create(t, "old", "spec: {a: long, b: 5}").Created(t)
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", `spec: {type: object, properties: {a: {type: string, maxLength: 2},
 				b: {type: integer, x-kubernetes-validations: [{rule: self < 5, message: below 5}]}, c: {type: string}}}`, "storage: true")}
-		}).Want(t, http.StatusOK)
+		}).OK(t)
 		harness.Eventually(t, "the new schema is in effect", func() bool { return w.Create(t, "new", "spec: {a: long}").Code == http.StatusUnprocessableEntity })
-		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"c":"x"}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"a":"longer"}}`).
-			Invalid(t, "spec.a: Too long")
-		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"b":6}}`).
-			Invalid(t, "below 5")
-		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"b":4}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"c":"x"}}`).OK(t)
+		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"a":"longer"}}`).Invalid(t, "spec.a: Too long")
+		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"b":6}}`).Invalid(t, "below 5")
+		c.Patch(t, kit.MergePatch, w.At("v1", "old"), `{"spec":{"b":4}}`).OK(t)
 	}},
 	{Statement: "a definition with an invalid or too expensive rule is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.CustomResource()
@@ -137,8 +135,7 @@ spec:
 			"spec: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: 'self.all(a, self.all(b, a == b))'}]}": "estimated rule cost exceeds budget by factor of",
 			"spec: {type: array, items: {type: string, x-kubernetes-validations: [{rule: self == oldSelf}]}}":                    "oldSelf cannot be used on the uncorrelatable portion of the schema",
 		} {
-			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).
-				Invalid(t, part)
+			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).Invalid(t, part)
 		}
 	}},
 }

@@ -103,8 +103,8 @@ var customSchemas = []kit.Promise{
 			"formats": `{"at":"2020-01-01T00:00:00Z","bytes":"YQ==","free":"x","ip":"1.2.3.4","name":"ab","wait":"5s"}`,
 			"limits":  `{"all":"xy","any":-10,"name":"abcde","never":"always"}`,
 		} {
-			w.Create(t, name, "spec: "+spec).Want(t, http.StatusCreated).HasField(t, spec, "spec")
-			c.Get(t, w.At("v1", name)).Want(t, http.StatusOK).HasField(t, spec, "spec")
+			w.Create(t, name, "spec: "+spec).Created(t).HasField(t, spec, "spec")
+			c.Get(t, w.At("v1", name)).OK(t).HasField(t, spec, "spec")
 		}
 	}},
 	{Statement: "all errors of an object are reported at once", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -123,27 +123,25 @@ var customSchemas = []kit.Promise{
 	}},
 	{Statement: "updates and patches are validated like creates", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", every))
-		object := w.Create(t, "a", "spec: {name: ab}").Want(t, http.StatusCreated).Object(t)
+		object := w.Create(t, "a", "spec: {name: ab}").Created(t).Object(t)
 		kit.SetField(object, "blue", "spec", "color")
 		c.Put(t, w.At("v1", "a"), object).Invalid(t, "spec.color: Unsupported value")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).
-			Invalid(t, "spec.color: Unsupported value")
-		c.Patch(t, kit.JSONPatch, w.At("v1", "a"), `[{"op":"remove","path":"/spec/name"}]`).
-			Invalid(t, "spec.name: Required value")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"red"}}`).Want(t, http.StatusOK).
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).Invalid(t, "spec.color: Unsupported value")
+		c.Patch(t, kit.JSONPatch, w.At("v1", "a"), `[{"op":"remove","path":"/spec/name"}]`).Invalid(t, "spec.name: Required value")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"red"}}`).OK(t).
 			HasField(t, `{"color":"red","name":"ab"}`, "spec")
 	}},
 	{Statement: "unknown fields are dropped or reported, according to fieldValidation", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: object, properties: {b: {type: integer}}}}}"))
 		fields := "spec: {a: {b: 1, x: 2}, w: 3}\nz: 4"
-		w.Create(t, "warned", fields).Want(t, http.StatusCreated).HasField(t, `{"a":{"b":1}}`, "spec").HasField(t, "", "z").
+		w.Create(t, "warned", fields).Created(t).HasField(t, `{"a":{"b":1}}`, "spec").HasField(t, "", "z").
 			Warns(t, `unknown field "spec.a.x"`, `unknown field "spec.w"`, `unknown field "z"`)
-		c.Post(t, w.At("v1")+"?fieldValidation=Ignore", w.Widget("ignored", fields)).Want(t, http.StatusCreated).
+		c.Post(t, w.At("v1")+"?fieldValidation=Ignore", w.Widget("ignored", fields)).Created(t).
 			HasField(t, `{"a":{"b":1}}`, "spec").Warns(t)
 		c.Post(t, w.At("v1")+"?fieldValidation=Strict", w.Widget("strict", fields)).
-			Refused(t, http.StatusBadRequest, "BadRequest",
+			BadRequest(t,
 				`strict decoding error: unknown field "spec.a.x", unknown field "spec.w", unknown field "z"`)
-		c.Patch(t, kit.MergePatch, w.At("v1", "warned"), `{"spec":{"a":{"x":5}}}`).Want(t, http.StatusOK).
+		c.Patch(t, kit.MergePatch, w.At("v1", "warned"), `{"spec":{"a":{"x":5}}}`).OK(t).
 			HasField(t, `{"a":{"b":1}}`, "spec")
 	}},
 	{Statement: "x-kubernetes-preserve-unknown-fields keeps unknown fields, only where it is set", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -154,19 +152,18 @@ spec:
     open: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {known: {type: object, properties: {a: {type: string}}}}}
     shut: {type: object}
     map: {type: object, additionalProperties: {type: object, properties: {a: {type: string}}}}`))
-		w.Create(t, "a", "spec: {open: {x: {w: 1}, known: {a: b, z: 1}}, shut: {x: 1}, map: {k: {a: b, x: 1}}}").
-			Want(t, http.StatusCreated).
+		w.Create(t, "a", "spec: {open: {x: {w: 1}, known: {a: b, z: 1}}, shut: {x: 1}, map: {k: {a: b, x: 1}}}").Created(t).
 			HasField(t, `{"map":{"k":{"a":"b"}},"open":{"known":{"a":"b"},"x":{"w":1}},"shut":{}}`, "spec")
 		everything := c.Namespace
 		c.Patch(t, kit.MergePatch, w.At("v1", "a"), map[string]any{"spec": map[string]any{"open": map[string]any{"x": everything}}}).
-			Want(t, http.StatusOK).HasField(t, `"`+everything+`"`, "spec", "open", "x")
+			OK(t).HasField(t, `"`+everything+`"`, "spec", "open", "x")
 	}},
 	{Statement: "fields removed from the schema are dropped on reads", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}, b: {type: string}}}"))
-		w.Create(t, "a", "spec: {a: x, b: z}").Want(t, http.StatusCreated)
+		w.Create(t, "a", "spec: {a: x, b: z}").Created(t)
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}", "storage: true")}
-		}).Want(t, http.StatusOK)
+		}).OK(t)
 		harness.Eventually(t, "the field is gone", func() bool { return c.Get(t, w.At("v1", "a")).FieldJSON(t, "spec") == `{"a":"x"}` })
 		if list := c.Get(t, w.At("v1")); strings.Contains(string(list.Body), `"b":`) {
 			t.Errorf("the list still has it:\n%s", list.Body)
@@ -175,14 +172,13 @@ spec:
 	{Statement: "the metadata of a custom resource is validated like that of any object", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "Wrong", "{}").Invalid(t, `metadata.name: Invalid value: "Wrong"`)
-		w.Create(t, "a", "metadata: {labels: {a: 'b c'}}").
-			Invalid(t, "metadata.labels: Invalid value")
+		w.Create(t, "a", "metadata: {labels: {a: 'b c'}}").Invalid(t, "metadata.labels: Invalid value")
 		w.Create(t, "a", "metadata: {labels: {a: 5}}").Want(t, http.StatusBadRequest)
-		w.Create(t, "a", "metadata: {unknown: 5}").Want(t, http.StatusCreated).HasField(t, "", "metadata", "unknown").
+		w.Create(t, "a", "metadata: {unknown: 5}").Created(t).HasField(t, "", "metadata", "unknown").
 			HasField(t, "1", "metadata", "generation")
 		generated := w.Widget("", "metadata: {generateName: g-}")
 		delete(generated["metadata"].(map[string]any), "name")
-		if name := c.Post(t, w.At("v1"), generated).Want(t, http.StatusCreated).Text(t, "metadata", "name"); !strings.HasPrefix(name, "g-") || len(name) != 7 {
+		if name := c.Post(t, w.At("v1"), generated).Created(t).Text(t, "metadata", "name"); !strings.HasPrefix(name, "g-") || len(name) != 7 {
 			t.Errorf("the generated name is %q", name)
 		}
 		other := w.Widget("b", "{}")
@@ -193,7 +189,7 @@ spec:
 	}},
 	{Statement: "the schema may restrict metadata.name", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "metadata: {type: object, properties: {name: {type: string, maxLength: 3}}}"))
-		w.Create(t, "abc", "{}").Want(t, http.StatusCreated)
+		w.Create(t, "abc", "{}").Created(t)
 		w.Create(t, "abcd", "{}").Invalid(t, "metadata.name: Too long: may not be more than 3 bytes")
 	}},
 	{Statement: "an embedded resource is validated as one, and its unknown metadata dropped", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -202,8 +198,7 @@ spec:
   type: object
   properties:
     template: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`))
-		w.Create(t, "a", "spec: {template: {apiVersion: v1, kind: Pod, metadata: {name: p, unknown: x}, spec: {a: b}}}").
-			Want(t, http.StatusCreated).
+		w.Create(t, "a", "spec: {template: {apiVersion: v1, kind: Pod, metadata: {name: p, unknown: x}, spec: {a: b}}}").Created(t).
 			HasField(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"a":"b"}}`, "spec", "template")
 		for template, part := range map[string]string{
 			"{kind: Pod}":                    "spec.template.apiVersion: Required value",
@@ -227,18 +222,16 @@ spec:
       x-kubernetes-list-type: map
       x-kubernetes-list-map-keys: [port, protocol]
       items: {type: object, required: [port], properties: {port: {type: integer}, protocol: {type: string, default: TCP}}}`))
-		w.Create(t, "set", "spec: {set: [a, b, a]}").
-			Invalid(t, `spec.set[2]: Duplicate value: "a"`)
+		w.Create(t, "set", "spec: {set: [a, b, a]}").Invalid(t, `spec.set[2]: Duplicate value: "a"`)
 		w.Create(t, "map", "spec: {ports: [{port: 1}, {port: 1, protocol: TCP}]}").
 			Invalid(t, `spec.ports[1]: Duplicate value: {"port":1,"protocol":"TCP"}`)
-		w.Create(t, "fine", "spec: {set: [a, b], atomic: [a, a], ports: [{port: 1}, {port: 1, protocol: UDP}]}").
-			Want(t, http.StatusCreated)
+		w.Create(t, "fine", "spec: {set: [a, b], atomic: [a, a], ports: [{port: 1}, {port: 1, protocol: UDP}]}").Created(t)
 	}},
 	{Statement: "a body above the limit is rejected with 413", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
 		w.Create(t, "a", "spec: {a: "+strings.Repeat("x", 4<<20)+"}").
 			Refused(t, http.StatusRequestEntityTooLarge, "RequestEntityTooLarge")
-		w.Create(t, "a", "spec: {a: "+strings.Repeat("x", 1<<20)+"}").Want(t, http.StatusCreated)
+		w.Create(t, "a", "spec: {a: "+strings.Repeat("x", 1<<20)+"}").Created(t)
 		w.Create(t, "b", "metadata: {annotations: {a: "+strings.Repeat("x", 256<<10)+"}}").
 			Invalid(t, "metadata.annotations: Too long: may not be more than 262144 bytes")
 	}},
@@ -255,12 +248,11 @@ spec:
     map: {type: object, additionalProperties: {type: object, properties: {flag: {type: boolean, default: true}}}}
     deep: {type: object, default: {a: x}, properties: {a: {type: string}, b: {type: string, default: w}}}
     absent: {type: object, properties: {c: {type: string, default: z}}}`))
-		w.Create(t, "none", "{}").Want(t, http.StatusCreated).HasField(t, "", "spec")
-		w.Create(t, "empty", "spec: {}").Want(t, http.StatusCreated).HasField(t, `{"deep":{"a":"x","b":"w"},"size":3}`, "spec")
-		w.Create(t, "some", "spec: {size: 0, list: [{}, {flag: false}], map: {k: {}}, deep: {}, absent: {}}").
-			Want(t, http.StatusCreated).
+		w.Create(t, "none", "{}").Created(t).HasField(t, "", "spec")
+		w.Create(t, "empty", "spec: {}").Created(t).HasField(t, `{"deep":{"a":"x","b":"w"},"size":3}`, "spec")
+		w.Create(t, "some", "spec: {size: 0, list: [{}, {flag: false}], map: {k: {}}, deep: {}, absent: {}}").Created(t).
 			HasField(t, `{"absent":{"c":"z"},"deep":{"b":"w"},"list":[{"flag":true},{"flag":false}],"map":{"k":{"flag":true}},"size":0}`, "spec")
-		c.Patch(t, kit.MergePatch, w.At("v1", "some"), `{"spec":{"size":null}}`).Want(t, http.StatusOK).
+		c.Patch(t, kit.MergePatch, w.At("v1", "some"), `{"spec":{"size":null}}`).OK(t).
 			HasField(t, "3", "spec", "size")
 	}},
 	{Statement: "null is replaced by the default, or dropped, unless the field is nullable", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -271,16 +263,16 @@ spec:
     a: {type: string, default: x}
     b: {type: string, nullable: true, default: x}
     c: {type: string, nullable: true}`))
-		w.Create(t, "a", "spec: {a: null, b: null, c: null}").Want(t, http.StatusCreated).
+		w.Create(t, "a", "spec: {a: null, b: null, c: null}").Created(t).
 			HasField(t, `{"a":"x","b":null,"c":null}`, "spec")
 	}},
 	{Statement: "objects stored before a default existed have it on reads", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string}}}"))
-		made := w.Create(t, "a", "spec: {}").Want(t, http.StatusCreated)
+		made := w.Create(t, "a", "spec: {}").Created(t)
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", "spec: {type: object, properties: {a: {type: string, default: x}}}",
 				"storage: true")}
-		}).Want(t, http.StatusOK)
+		}).OK(t)
 		harness.Eventually(t, "the object has the default", func() bool { return c.Get(t, w.At("v1", "a")).FieldJSON(t, "spec") == `{"a":"x"}` })
 		if read := c.Get(t, w.At("v1", "a")); read.ResourceVersion(t) != made.ResourceVersion(t) {
 			t.Errorf("it was written: %s instead of %s", read.ResourceVersion(t), made.ResourceVersion(t))
@@ -300,8 +292,7 @@ spec:
 			"metadata: {type: object, properties: {name: {type: string, default: x}}}":                        "properties[metadata].properties[name].default: Forbidden: must not be set in top-level metadata",
 			"spec: {type: object, anyOf: [{properties: {a: {default: x}}}], properties: {a: {type: string}}}": "anyOf[0].properties[a].default: Forbidden: must be undefined to be structural",
 		} {
-			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).
-				Invalid(t, part)
+			c.Post(t, kit.Definitions, w.Definition(kit.CRDVersion("v1", properties))).Invalid(t, part)
 		}
 	}},
 }

@@ -21,27 +21,25 @@ status: {type: object, properties: {replicas: {type: integer}, selector: {type: 
 var customServing = []kit.Promise{
 	{Statement: "without a status subresource, the status is an ordinary field", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec+"\nstatus: {type: object, properties: {a: {type: string}}}"))
-		w.Create(t, "a", "status: {a: x}").Want(t, http.StatusCreated).HasField(t, `{"a":"x"}`, "status")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"status":{"a":"z"}}`).Want(t, http.StatusOK).
+		w.Create(t, "a", "status: {a: x}").Created(t).HasField(t, `{"a":"x"}`, "status")
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"status":{"a":"z"}}`).OK(t).
 			HasField(t, "2", "metadata", "generation")
 		c.Get(t, w.At("v1", "a", "status")).Want(t, http.StatusNotFound)
 		c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusNotFound)
 	}},
 	{Statement: "scale reads and writes the replicas of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, scaled())
-		w.Create(t, "a", "spec: {replicas: 2}").Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, w.At("v1", "a", "status"), `{"status":{"replicas":1,"selector":"app=a"}}`).
-			Want(t, http.StatusOK)
-		scale := c.Get(t, w.At("v1", "a", "scale")).Want(t, http.StatusOK).HasField(t, `"Scale"`, "kind").
+		w.Create(t, "a", "spec: {replicas: 2}").Created(t)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a", "status"), `{"status":{"replicas":1,"selector":"app=a"}}`).OK(t)
+		scale := c.Get(t, w.At("v1", "a", "scale")).OK(t).HasField(t, `"Scale"`, "kind").
 			HasField(t, `"autoscaling/v1"`, "apiVersion").
 			HasField(t, `{"replicas":2}`, "spec").HasField(t, `{"replicas":1,"selector":"app=a"}`, "status").Object(t)
 		kit.SetField(scale, int64(5), "spec", "replicas")
-		c.Put(t, w.At("v1", "a", "scale"), scale).Want(t, http.StatusOK).HasField(t, `{"replicas":5}`, "spec")
-		c.Put(t, w.At("v1", "a", "scale"), scale).Refused(t, http.StatusConflict, "Conflict")
+		c.Put(t, w.At("v1", "a", "scale"), scale).OK(t).HasField(t, `{"replicas":5}`, "spec")
+		c.Put(t, w.At("v1", "a", "scale"), scale).Conflict(t)
 		c.Get(t, w.At("v1", "a")).HasField(t, `{"replicas":5}`, "spec").HasField(t, "2", "metadata", "generation")
-		c.Patch(t, kit.MergePatch, w.At("v1", "a", "scale"), `{"spec":{"replicas":-1}}`).
-			Invalid(t, "spec.replicas")
-		w.Create(t, "none", "spec: {}").Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a", "scale"), `{"spec":{"replicas":-1}}`).Invalid(t, "spec.replicas")
+		w.Create(t, "none", "spec: {}").Created(t)
 		c.Get(t, w.At("v1", "none", "scale")).Refused(t, http.StatusInternalServerError, "InternalError",
 			"the spec replicas field \".spec.replicas\" does not exist")
 		c.Get(t, w.At("v1", "missing", "scale")).Want(t, http.StatusNotFound)
@@ -56,31 +54,29 @@ var customServing = []kit.Promise{
 			".status.replicas": "should be a json path under .spec", "spec.replicas": "must be a simple json path starting with .", "": "Required value",
 		} {
 			v := kit.CRDVersion("v1", kit.AnySpec, `subresources: {scale: {statusReplicasPath: .status.replicas, specReplicasPath: "`+path+`"}}`)
-			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).
-				Invalid(t, "specReplicasPath: ", part)
+			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).Invalid(t, "specReplicasPath: ", part)
 		}
 	}},
 	{Statement: "lists and watches select by selectable fields", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, properties: {color: {type: string}, size: {type: integer}, on: {type: boolean}, other: {type: string}}}",
 			"selectableFields: [{jsonPath: .spec.color}, {jsonPath: .spec.size}]"))
-		w.Create(t, "a", "spec: {color: red, size: 1, other: x}").Want(t, http.StatusCreated)
-		w.Create(t, "b", "spec: {color: green, size: 1}").Want(t, http.StatusCreated)
-		w.Create(t, "c", "{}").Want(t, http.StatusCreated)
+		w.Create(t, "a", "spec: {color: red, size: 1, other: x}").Created(t)
+		w.Create(t, "b", "spec: {color: green, size: 1}").Created(t)
+		w.Create(t, "c", "{}").Created(t)
 		for selector, want := range map[string]string{
 			"spec.color%3Dred": "a", "spec.color!%3Dred": "b c", "spec.size%3D1": "a b", "spec.size%3D1,spec.color%3Dgreen": "b",
 			"spec.color%3D": "c", "metadata.name%3Db": "b", "metadata.name%3Db,spec.color%3Dred": "",
 		} {
-			if got := strings.Join(c.Get(t, w.At("v1")+"?fieldSelector="+selector).Want(t, http.StatusOK).Names(t), " "); got != want {
+			if got := strings.Join(c.Get(t, w.At("v1")+"?fieldSelector="+selector).OK(t).Names(t), " "); got != want {
 				t.Errorf("%s selects %q instead of %q", selector, got, want)
 			}
 		}
-		c.Get(t, w.At("v1")+"?fieldSelector=spec.other%3Dx").
-			Refused(t, http.StatusBadRequest, "BadRequest", "field label not supported: spec.other")
+		c.Get(t, w.At("v1")+"?fieldSelector=spec.other%3Dx").BadRequest(t, "field label not supported: spec.other")
 		list := c.Get(t, w.At("v1"))
 		watch := c.Watch(t, w.At("v1")+"?watch=true&fieldSelector=spec.color%3Dred&resourceVersion="+list.ResourceVersion(t))
-		c.Patch(t, kit.MergePatch, w.At("v1", "b"), `{"spec":{"color":"red"}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, w.At("v1", "c"), `{"spec":{"size":5}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v1", "b"), `{"spec":{"color":"red"}}`).OK(t)
+		c.Patch(t, kit.MergePatch, w.At("v1", "c"), `{"spec":{"size":5}}`).OK(t)
+		c.Patch(t, kit.MergePatch, w.At("v1", "a"), `{"spec":{"color":"blue"}}`).OK(t)
 		if e := watch.Next(t); e.Type != "ADDED" || e.Name() != "b" {
 			t.Errorf("the event of a newly selected object is %s %s", e.Type, e.Name())
 		}
@@ -98,8 +94,7 @@ var customServing = []kit.Promise{
 		} {
 			v := kit.CRDVersion("v1", "spec: {type: object, properties: {list: {type: array, items: {type: string}}}}",
 				`selectableFields: [{jsonPath: "`+path+`"}]`)
-			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).
-				Invalid(t, "selectableFields[0].jsonPath: Invalid value", part)
+			c.Post(t, kit.Definitions, c.CustomResource().Definition(v)).Invalid(t, "selectableFields[0].jsonPath: Invalid value", part)
 		}
 	}},
 	{Statement: "discovery includes a custom resource as defined, until the definition is deleted", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -107,11 +102,11 @@ var customServing = []kit.Promise{
 		d := w.Definition(scaled())
 		kit.SetField(d, []any{"wg"}, "spec", "names", "shortNames")
 		kit.SetField(d, []any{"all"}, "spec", "names", "categories")
-		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		c.Post(t, kit.Definitions, d).Created(t)
 		w.Established(t)
 		harness.Eventually(t, "the group exists", func() bool { return c.Get(t, "/apis/"+w.Group).Code == http.StatusOK })
 		c.Get(t, "/apis/"+w.Group).HasField(t, `{"groupVersion":"`+w.Group+`/v1","version":"v1"}`, "preferredVersion")
-		legacy := c.Get(t, "/apis/"+w.Group+"/v1").Want(t, http.StatusOK)
+		legacy := c.Get(t, "/apis/"+w.Group+"/v1").OK(t)
 		for _, part := range []string{
 			`"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget"`, `"shortNames":["wg"],"categories":["all"]`,
 			`"name":"widgets/status"`, `"name":"widgets/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale"`,
@@ -126,7 +121,7 @@ var customServing = []kit.Promise{
 			return strings.Contains(string(aggregated.Body), `"`+w.Group+`"`) && strings.Contains(string(c.Get(t, "/apis").Body), `"`+w.Group+`"`)
 		}
 		harness.Eventually(t, "both forms of discovery list it", listed)
-		c.Delete(t, kit.Definitions+"/"+w.Name()).Want(t, http.StatusOK)
+		c.Delete(t, kit.Definitions+"/"+w.Name()).OK(t)
 		harness.Eventually(t, "it is removed from both", func() bool { return !listed() && c.Get(t, "/apis/"+w.Group).Code == http.StatusNotFound })
 	}},
 	{Statement: "kubectl finds a custom resource by its names and categories", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -135,10 +130,9 @@ var customServing = []kit.Promise{
 		short := strings.ReplaceAll(c.Namespace, "-", "") // only of this promise, since its server has other widgets
 		kit.SetField(d, kit.Manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}",
 			short), "spec", "names")
-		c.Post(t, kit.Definitions, d).Want(t, http.StatusCreated)
+		c.Post(t, kit.Definitions, d).Created(t)
 		w.Established(t)
-		c.Post(t, w.At("v1"), kit.Manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.Group, short)).
-			Want(t, http.StatusCreated)
+		c.Post(t, w.At("v1"), kit.Manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.Group, short)).Created(t)
 		for _, name := range []string{"s" + short, "x" + short, "c" + short, "widgets.v1." + w.Group} {
 			var out string
 			harness.Eventually(t, "kubectl get "+name+" finds it", func() bool {
@@ -153,7 +147,7 @@ var customServing = []kit.Promise{
 	}},
 	{Statement: "OpenAPI and kubectl explain have the schema of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, description: what is wanted, required: [color], properties: {color: {type: string, description: of the rainbow, enum: [red]}}}"))
-		c.Get(t, "/openapi/v3").Want(t, http.StatusOK)
+		c.Get(t, "/openapi/v3").OK(t)
 		var v3 kit.Answer
 		harness.Eventually(t, "OpenAPI v3 has it", func() bool {
 			v3 = c.Get(t, "/openapi/v3/apis/"+w.Group+"/v1")

@@ -20,11 +20,11 @@ import (
 var customVersions = []kit.Promise{
 	{Statement: "without conversion, an object is the same in every version, except for fields unknown to a version's schema", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", "spec: {type: object, properties: {a: {type: string}}}"))
-		w.Create(t, "a", "spec: {a: x, b: z}").Want(t, http.StatusCreated).HasField(t, `"`+w.Group+`/v1"`, "apiVersion")
-		c.Get(t, w.At("v2", "a")).Want(t, http.StatusOK).HasField(t, `"`+w.Group+`/v2"`, "apiVersion").HasField(t, `{"a":"x"}`, "spec")
-		c.Patch(t, kit.MergePatch, w.At("v2", "a"), `{"metadata":{"labels":{"l":"v"}}}`).Want(t, http.StatusOK).
+		w.Create(t, "a", "spec: {a: x, b: z}").Created(t).HasField(t, `"`+w.Group+`/v1"`, "apiVersion")
+		c.Get(t, w.At("v2", "a")).OK(t).HasField(t, `"`+w.Group+`/v2"`, "apiVersion").HasField(t, `{"a":"x"}`, "spec")
+		c.Patch(t, kit.MergePatch, w.At("v2", "a"), `{"metadata":{"labels":{"l":"v"}}}`).OK(t).
 			HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
-		list := c.Get(t, w.At("v2")+"?labelSelector=l%3Dv").Want(t, http.StatusOK).HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
+		list := c.Get(t, w.At("v2")+"?labelSelector=l%3Dv").OK(t).HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
 		kit.Equal(t, list.Names(t), []string{"a"})
 		if e := c.Watch(t, w.At("v2")+"?watch=true&resourceVersion=0").Next(t); e.Object["apiVersion"] != w.Group+"/v2" {
 			t.Errorf("the watch has %v", e)
@@ -32,20 +32,20 @@ var customVersions = []kit.Promise{
 	}},
 	{Statement: "a version that is not served is not found, although it is stored", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec, "{served: false, storage: true}"))
-		w.Create(t, "a", "spec: {a: x}").Want(t, http.StatusCreated)
+		w.Create(t, "a", "spec: {a: x}").Created(t)
 		c.Get(t, w.At("v2", "a")).Want(t, http.StatusNotFound)
 		c.Get(t, "/apis/"+w.Group+"/v2").Want(t, http.StatusNotFound)
-		c.Get(t, w.At("v1", "a")).Want(t, http.StatusOK).HasField(t, `{"a":"x"}`, "spec")
-		w.Redefine(t, func(spec map[string]any) { spec["versions"].([]any)[1].(map[string]any)["served"] = true }).Want(t, http.StatusOK)
+		c.Get(t, w.At("v1", "a")).OK(t).HasField(t, `{"a":"x"}`, "spec")
+		w.Redefine(t, func(spec map[string]any) { spec["versions"].([]any)[1].(map[string]any)["served"] = true }).OK(t)
 		harness.Eventually(t, "the version is served", func() bool { return c.Get(t, w.At("v2", "a")).Code == http.StatusOK })
 	}},
 	{Statement: "a deprecated version warns, with a custom message if it has one", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v1beta1", kit.AnySpec, "deprecated: true"),
 			kit.CRDVersion("v1alpha1", kit.AnySpec, "{deprecated: true, deprecationWarning: gone soon}"))
-		w.Create(t, "a", "{}").Want(t, http.StatusCreated).Warns(t)
-		c.Get(t, w.At("v1beta1", "a")).Want(t, http.StatusOK).
+		w.Create(t, "a", "{}").Created(t).Warns(t)
+		c.Get(t, w.At("v1beta1", "a")).OK(t).
 			Warns(t, w.Group+"/v1beta1 Widget is deprecated; use "+w.Group+"/v1 Widget")
-		c.Get(t, w.At("v1alpha1")).Want(t, http.StatusOK).Warns(t, "gone soon")
+		c.Get(t, w.At("v1alpha1")).OK(t).Warns(t, "gone soon")
 	}},
 	{Statement: "versions are ordered by stability and age", Proof: func(t *testing.T, c *kit.Cluster) {
 		var versions []map[string]any
@@ -66,24 +66,23 @@ var customVersions = []kit.Promise{
 	}},
 	{Statement: "a version with stored objects stays in storedVersions and in the definition until it is removed from the status", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
-		w.Create(t, "old", "spec: {a: x}").Want(t, http.StatusCreated)
+		w.Create(t, "old", "spec: {a: x}").Created(t)
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: false"), kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
-		}).Want(t, http.StatusOK).HasField(t, `["v1","v2"]`, "status", "storedVersions")
-		w.Create(t, "new", "spec: {a: z}").Want(t, http.StatusCreated)
+		}).OK(t).HasField(t, `["v1","v2"]`, "status", "storedVersions")
+		w.Create(t, "new", "spec: {a: z}").Created(t)
 		for _, v := range []string{"v1", "v2"} {
-			kit.Equal(t, c.Get(t, w.At(v)).Want(t, http.StatusOK).Names(t), []string{"new", "old"})
+			kit.Equal(t, c.Get(t, w.At(v)).OK(t).Names(t), []string{"new", "old"})
 		}
 		drop := func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
 		}
 		w.Redefine(t, drop).Invalid(t, "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version")
-		c.Patch(t, kit.MergePatch, w.At("v2", "old"), `{"spec":{"a":"w"}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status", `{"status":{"storedVersions":["v2"]}}`).
-			Want(t, http.StatusOK)
-		w.Redefine(t, drop).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, w.At("v2", "old"), `{"spec":{"a":"w"}}`).OK(t)
+		c.Patch(t, kit.MergePatch, kit.Definitions+"/"+w.Name()+"/status", `{"status":{"storedVersions":["v2"]}}`).OK(t)
+		w.Redefine(t, drop).OK(t)
 		harness.Eventually(t, "the version is removed", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
-		c.Get(t, w.At("v2", "old")).Want(t, http.StatusOK).HasField(t, `{"a":"w"}`, "spec")
+		c.Get(t, w.At("v2", "old")).OK(t).HasField(t, `{"a":"w"}`, "spec")
 	}},
 	{Statement: "informers miss nothing while the definition changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
@@ -99,11 +98,11 @@ var customVersions = []kit.Promise{
 		}
 		for i := range 3 {
 			for j := range 5 {
-				w.Create(t, fmt.Sprintf("w%d-%d", i, j), "{}").Want(t, http.StatusCreated)
+				w.Create(t, fmt.Sprintf("w%d-%d", i, j), "{}").Created(t)
 			}
 			w.Redefine(t, func(spec map[string]any) {
 				spec["versions"] = append(spec["versions"].([]any), kit.CRDVersion(fmt.Sprint("v", i+2), kit.AnySpec, "storage: false"))
-			}).Want(t, http.StatusOK)
+			}).OK(t)
 		}
 		harness.Eventually(t, "all informers have all objects", func() bool {
 			return !slices.ContainsFunc(stores, func(s cache.Store) bool { return len(s.ListKeys()) != 15 })

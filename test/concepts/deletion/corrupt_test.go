@@ -26,11 +26,11 @@ func TestCorrupt(t *testing.T) {
 		c.make(t)
 		t.Run("a custom resource may have a field with the name used for ciphertext in the database", func(t *testing.T) {
 			path := c.Path(c.group()+"/v1", "widgets")
-			c.Post(t, path, kit.With(kit.Widget(c.group()+"/v1", "boxed"), "eyJhIjoiYiJ9", "$encrypted")).Want(t, http.StatusCreated)
-			got := c.Get(t, path+"/boxed").Want(t, http.StatusOK)
+			c.Post(t, path, kit.With(kit.Widget(c.group()+"/v1", "boxed"), "eyJhIjoiYiJ9", "$encrypted")).Created(t)
+			got := c.Get(t, path+"/boxed").OK(t)
 			kit.Equal(t, []string{got.Text(t, "$encrypted"), got.Text(t, "metadata", "name")}, []string{"eyJhIjoiYiJ9", "boxed"})
-			kit.Equal(t, c.Get(t, path+"?labelSelector=!l").Want(t, http.StatusOK).Names(t), []string{"boxed", "garbage"})
-			c.Delete(t, path+"/boxed").Want(t, http.StatusOK)
+			kit.Equal(t, c.Get(t, path+"?labelSelector=!l").OK(t).Names(t), []string{"boxed", "garbage"})
+			c.Delete(t, path+"/boxed").OK(t)
 		})
 		server.Stop(t)
 		c.spoil(t)
@@ -81,15 +81,15 @@ func (c *corrupted) group() string { return c.Namespace + ".example.com" }
 func (c *corrupted) make(t *testing.T) {
 	for name := range corruptValues {
 		object := kit.With(kit.ConfigMap(name, nil), []any{"example.com/keep"}, "metadata", "finalizers")
-		c.Post(t, c.Path("v1", "configmaps"), object).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), object).Created(t)
 	}
-	c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("sound", nil)).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("sound", nil)).Created(t)
 	definitions := c.ClusterPath("apiextensions.k8s.io/v1", "customresourcedefinitions")
-	c.Post(t, definitions, kit.WidgetDefinition(c.group(), kit.AnySchema)).Want(t, http.StatusCreated)
+	c.Post(t, definitions, kit.WidgetDefinition(c.group(), kit.AnySchema)).Created(t)
 	harness.Eventually(t, "the custom resource is served", func() bool { return c.Get(t, c.Path(c.group()+"/v1", "widgets")).Code == http.StatusOK })
-	c.Post(t, c.Path(c.group()+"/v1", "widgets"), kit.Widget(c.group()+"/v1", "garbage")).Want(t, http.StatusCreated)
+	c.Post(t, c.Path(c.group()+"/v1", "widgets"), kit.Widget(c.group()+"/v1", "garbage")).Created(t)
 	for i := range mostListed {
-		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate(fmt.Sprintf("p%d", i))).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate(fmt.Sprintf("p%d", i))).Created(t)
 	}
 }
 
@@ -141,12 +141,12 @@ func (c *corrupted) isReported(t *testing.T) {
 		c.Get(t, c.Path(c.group()+"/v1", "widgets")).Refused(t, http.StatusInternalServerError, "InternalError", "/widgets/"+c.Namespace+"/garbage")
 	})
 	t.Run("other objects than the one that can't be read are read, listed by selectors, and watched", func(t *testing.T) {
-		sound := c.Get(t, c.configMap("sound")).Want(t, http.StatusOK)
-		list := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name=sound").Want(t, http.StatusOK)
+		sound := c.Get(t, c.configMap("sound")).OK(t)
+		list := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name=sound").OK(t)
 		kit.Equal(t, list.Names(t), []string{"sound"})
 		watch := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true&resourceVersion="+list.ResourceVersion(t))
 		defer watch.Stop()
-		c.Put(t, c.configMap("sound"), kit.With(sound.Object(t), "a", "data", "k")).Want(t, http.StatusOK)
+		c.Put(t, c.configMap("sound"), kit.With(sound.Object(t), "a", "data", "k")).OK(t)
 		if event := watch.Next(t); event.Type != "MODIFIED" || event.Name() != "sound" {
 			t.Errorf("the event is %v", event)
 		}
@@ -210,30 +210,30 @@ func (c *corrupted) isGuarded(t *testing.T) {
 			"preconditions": map[string]any{"uid": "a"},
 		} {
 			options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", unsafe: true, field: value}
-			c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "cannot be set together with ."+field)
+			c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Invalid(t, unsafe, "cannot be set together with ."+field)
 		}
 	})
 	t.Run("the option is rejected for an object that can be read or does not exist, also in a dry run", func(t *testing.T) {
 		for _, dry := range []string{"", "&dryRun=All"} {
-			c.Delete(t, c.configMap("sound")+"?"+unsafe+"=true"+dry).Refused(t, http.StatusConflict, "Conflict", "unsafe deletion is not allowed because the object is decodable")
-			c.Delete(t, c.configMap("absent")+"?"+unsafe+"=true"+dry).Refused(t, http.StatusNotFound, "NotFound")
+			c.Delete(t, c.configMap("sound")+"?"+unsafe+"=true"+dry).Conflict(t, "unsafe deletion is not allowed because the object is decodable")
+			c.Delete(t, c.configMap("absent")+"?"+unsafe+"=true"+dry).NotFound(t)
 		}
-		c.Get(t, c.configMap("sound")).Want(t, http.StatusOK)
+		c.Get(t, c.configMap("sound")).OK(t)
 	})
 	t.Run("a dry run deletes nothing", func(t *testing.T) {
-		c.Delete(t, c.configMap("garbage")+"?dryRun=All&"+unsafe+"=true").Want(t, http.StatusOK)
+		c.Delete(t, c.configMap("garbage")+"?dryRun=All&"+unsafe+"=true").OK(t)
 		kit.Equal(t, c.rows.Live(t, "configmaps", c.Namespace, "garbage").Value, corruptValues["garbage"])
 	})
 	t.Run("the option is rejected for a collection", func(t *testing.T) {
-		c.Delete(t, c.Path("v1", "configmaps")+"?"+unsafe+"=true").Refused(t, http.StatusUnprocessableEntity, "Invalid", unsafe, "is not allowed with DELETECOLLECTION")
+		c.Delete(t, c.Path("v1", "configmaps")+"?"+unsafe+"=true").Invalid(t, unsafe, "is not allowed with DELETECOLLECTION")
 	})
 	t.Run("the option needs the verb unsafe-delete-ignore-read-errors in addition to delete", func(t *testing.T) {
 		jane := c.As(t, "jane")
 		c.Grant(t, "jane", kit.Rule("delete", "configmaps"))
-		jane.Delete(t, c.configMap("garbage")+"?"+unsafe+"=true").Refused(t, http.StatusForbidden, "Forbidden", "unsafe-delete-ignore-read-errors")
+		jane.Delete(t, c.configMap("garbage")+"?"+unsafe+"=true").Forbidden(t, "unsafe-delete-ignore-read-errors")
 		c.Grant(t, "jane", kit.Rule("unsafe-delete-ignore-read-errors", "configmaps", "unknown"))
-		jane.Delete(t, c.configMap("garbage")+"?"+unsafe+"=true").Refused(t, http.StatusForbidden, "Forbidden")
-		jane.Delete(t, c.configMap("unknown")+"?"+unsafe+"=true").Want(t, http.StatusOK)
+		jane.Delete(t, c.configMap("garbage")+"?"+unsafe+"=true").Forbidden(t)
+		jane.Delete(t, c.configMap("unknown")+"?"+unsafe+"=true").OK(t)
 	})
 }
 
@@ -245,9 +245,9 @@ func (c *corrupted) isDeleted(t *testing.T) {
 	defer one.Stop()
 	t.Run("an object that can't be read is deleted with the option, despite finalizers", func(t *testing.T) {
 		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", unsafe: true}
-		done := c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).Want(t, http.StatusOK)
+		done := c.Send(t, http.MethodDelete, c.configMap("garbage"), nil, options).OK(t)
 		kit.Equal(t, []any{done.Text(t, "kind"), done.Text(t, "status"), done.Text(t, "details", "name")}, []any{"Status", "Success", "garbage"})
-		c.Get(t, c.configMap("garbage")).Refused(t, http.StatusNotFound, "NotFound")
+		c.Get(t, c.configMap("garbage")).NotFound(t)
 		if c.rows.Exists(t, "configmaps", c.Namespace, "garbage") {
 			t.Error("the database still has it")
 		}
@@ -261,14 +261,14 @@ func (c *corrupted) isDeleted(t *testing.T) {
 		watch.End(t)
 	})
 	t.Run("the name is free again", func(t *testing.T) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("garbage", nil)).Want(t, http.StatusCreated)
-		c.Delete(t, c.configMap("garbage")).Want(t, http.StatusOK)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("garbage", nil)).Created(t)
+		c.Delete(t, c.configMap("garbage")).OK(t)
 	})
 	t.Run("once all such objects are deleted, lists and watches work again", func(t *testing.T) {
 		for _, name := range []string{"encrypted", "mistyped"} {
-			c.Delete(t, c.configMap(name)+"?"+unsafe+"=true").Want(t, http.StatusOK)
+			c.Delete(t, c.configMap(name)+"?"+unsafe+"=true").OK(t)
 		}
-		if names := c.Get(t, c.Path("v1", "configmaps")).Want(t, http.StatusOK).Names(t); !slices.Contains(names, "sound") {
+		if names := c.Get(t, c.Path("v1", "configmaps")).OK(t).Names(t); !slices.Contains(names, "sound") {
 			t.Errorf("the list has %v", names)
 		}
 		if event := c.Watch(t, c.Path("v1", "configmaps")+"?watch=true").Next(t); event.Type != "ADDED" {
@@ -277,7 +277,7 @@ func (c *corrupted) isDeleted(t *testing.T) {
 	})
 	// kube-apiserver has to read the object to find out, and ends this watch too.
 	t.Run("a watch whose selector the object never matched is not affected", func(t *testing.T) {
-		c.Delete(t, c.configMap("sound")).Want(t, http.StatusOK)
+		c.Delete(t, c.configMap("sound")).OK(t)
 		if event := one.Next(t); event.Type != "DELETED" || event.Name() != "sound" {
 			t.Errorf("the event is %v", event)
 		}
@@ -285,7 +285,7 @@ func (c *corrupted) isDeleted(t *testing.T) {
 	t.Run("a custom resource that can't be read is deleted in the same way", func(t *testing.T) {
 		widgets := c.Path(c.group()+"/v1", "widgets")
 		c.Delete(t, widgets+"/garbage").Want(t, http.StatusInternalServerError)
-		c.Delete(t, widgets+"/garbage?"+unsafe+"=true").Want(t, http.StatusOK)
-		kit.Equal(t, c.Get(t, widgets).Want(t, http.StatusOK).Names(t), []string{})
+		c.Delete(t, widgets+"/garbage?"+unsafe+"=true").OK(t)
+		kit.Equal(t, c.Get(t, widgets).OK(t).Names(t), []string{})
 	})
 }

@@ -108,7 +108,7 @@ type encryptedKind struct {
 func (e *encrypted) isEncrypted(t *testing.T) {
 	for _, kind := range e.encryptedKinds() {
 		t.Run(kind.statement, func(t *testing.T) {
-			e.Post(t, kind.collection, kind.object).Want(t, http.StatusCreated)
+			e.Post(t, kind.collection, kind.object).Created(t)
 			stored := e.rows.Live(t, kind.resource, e.Namespace, "a")
 			stored.EncryptedBy(t, kind.first)
 			if text := stored.Everything(); strings.Contains(text, never) {
@@ -117,16 +117,16 @@ func (e *encrypted) isEncrypted(t *testing.T) {
 		})
 	}
 	t.Run("a resource whose first provider is identity is not encrypted", func(t *testing.T) {
-		e.Post(t, e.Path("v1", "podtemplates"), kit.With(kit.PodTemplate("a"), map[string]any{"a": "clear"}, "metadata", "annotations")).Want(t, http.StatusCreated)
+		e.Post(t, e.Path("v1", "podtemplates"), kit.With(kit.PodTemplate("a"), map[string]any{"a": "clear"}, "metadata", "annotations")).Created(t)
 		if stored := e.rows.Live(t, "podtemplates", e.Namespace, "a"); !strings.Contains(stored.Value, `"a":"clear"`) {
 			t.Errorf("the row is %s", stored.Everything())
 		}
 	})
 	policy := kit.With(e.encryptedKinds()[5].object, "b", "metadata", "name")
-	e.Post(t, e.Path("networking.k8s.io/v1", "networkpolicies"), policy).Want(t, http.StatusCreated)
+	e.Post(t, e.Path("networking.k8s.io/v1", "networkpolicies"), policy).Created(t)
 	t.Run("previous versions of an object are encrypted too", func(t *testing.T) {
 		path := e.Path("v1", "secrets", "a")
-		e.Patch(t, kit.MergePatch, path, `{"metadata":{"annotations":{"b":"`+never+`"}}}`).Want(t, http.StatusOK)
+		e.Patch(t, kit.MergePatch, path, `{"metadata":{"annotations":{"b":"`+never+`"}}}`).OK(t)
 		versions := e.rows.History(t, "secrets", e.Namespace, "a")
 		if len(versions) != 2 {
 			t.Errorf("there are %d versions", len(versions))
@@ -143,7 +143,7 @@ func (e *encrypted) isRotated(t *testing.T) {
 		before := e.rows.Live(t, kind.resource, e.Namespace, "a")
 		got := e.Get(t, kind.collection+"/a")
 		t.Run(kind.resource+" encrypted with the previous configuration stay readable", func(t *testing.T) {
-			if got.Want(t, http.StatusOK); !bytes.Contains(got.Body, []byte(never)) {
+			if got.OK(t); !bytes.Contains(got.Body, []byte(never)) {
 				t.Errorf("the response is %s", got.Body)
 			}
 			before.EncryptedBy(t, kind.first)
@@ -160,7 +160,7 @@ func (e *encrypted) isRotated(t *testing.T) {
 					t.Fatal(output)
 				}
 			} else {
-				e.Put(t, kind.collection+"/a", got.Body).Want(t, http.StatusOK)
+				e.Put(t, kind.collection+"/a", got.Body).OK(t)
 			}
 			if after := e.Get(t, kind.collection+"/a").ResourceVersion(t); (after != got.ResourceVersion(t)) != changes {
 				t.Errorf("the resourceVersion was %s and is now %s", got.ResourceVersion(t), after)
@@ -213,7 +213,7 @@ func (e *encrypted) isRefused(t *testing.T) {
 	t.Run("such an object can be neither changed nor deleted, but others can be created", func(t *testing.T) {
 		e.Patch(t, kit.MergePatch, revisions+"/a", `{"metadata":{"labels":{"a":"b"}}}`).Refused(t, http.StatusInternalServerError, "InternalError", key)
 		e.Delete(t, revisions+"/a").Refused(t, http.StatusInternalServerError, "InternalError", key)
-		e.Post(t, revisions, kit.Manifest("{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: b}, revision: 1, data: {k: v}}")).Want(t, http.StatusCreated)
+		e.Post(t, revisions, kit.Manifest("{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: b}, revision: 1, data: {k: v}}")).Created(t)
 		e.rows.Live(t, "controllerrevisions", e.Namespace, "b").EncryptedBy(t, "k8s:enc:aesgcm:v1:other:")
 	})
 	t.Run("ciphertext is not read as an object if there is no provider for it", func(t *testing.T) {
@@ -223,12 +223,12 @@ func (e *encrypted) isRefused(t *testing.T) {
 		e.Get(t, e.Path("v1", "podtemplates", "a")).Refused(t, http.StatusInternalServerError, "InternalError", "no matching prefix found")
 	})
 	t.Run("a value is decrypted only under the key that it was encrypted for", func(t *testing.T) {
-		e.Get(t, e.Path("networking.k8s.io/v1", "networkpolicies", "a")).Want(t, http.StatusOK)
+		e.Get(t, e.Path("networking.k8s.io/v1", "networkpolicies", "a")).OK(t)
 		e.Get(t, e.Path("networking.k8s.io/v1", "networkpolicies", "b")).Refused(t, http.StatusInternalServerError, "InternalError", "message authentication failed")
 	})
 	t.Run("all other objects are read as before", func(t *testing.T) {
 		for _, path := range []string{e.Path("v1", "secrets"), e.Path("coordination.k8s.io/v1", "leases"), "/readyz"} {
-			e.Get(t, path).Want(t, http.StatusOK)
+			e.Get(t, path).OK(t)
 		}
 	})
 }

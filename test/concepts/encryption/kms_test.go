@@ -20,8 +20,8 @@ import (
 func (e *encrypted) isHealthy(t *testing.T) {
 	t.Run("each KMS plugin has a health check in /healthz and /readyz, but not in /livez", func(t *testing.T) {
 		for _, check := range []string{"kms-provider-0", "kms-provider-1"} {
-			e.Get(t, "/healthz/"+check).Want(t, http.StatusOK)
-			e.Get(t, "/readyz/"+check).Want(t, http.StatusOK)
+			e.Get(t, "/healthz/"+check).OK(t)
+			e.Get(t, "/readyz/"+check).OK(t)
 			e.Get(t, "/livez/"+check).Want(t, http.StatusNotFound)
 		}
 	})
@@ -59,32 +59,32 @@ func TestEncryptionReload(t *testing.T) {
 		c := kit.NewCluster(t, server.Config(t), server, 0)
 		stored := kit.Rows{DB: harness.OpenDatabase(t, engine)}
 		secret := kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: a}}")
-		c.Post(t, c.Path("v1", "secrets"), secret).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), secret).Created(t)
+		c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate("a")).Created(t)
 		stored.Live(t, "secrets", c.Namespace, "a").EncryptedBy(t, "k8s:enc:aescbc:v1:old:")
 		stored.Live(t, "podtemplates", c.Namespace, "a").EncryptedBy(t, "k8s:enc:kms:v2:plugin:")
 
 		t.Run("all KMS plugins have the health check kms-providers", func(t *testing.T) {
-			c.Get(t, "/healthz/kms-providers").Want(t, http.StatusOK)
-			c.Get(t, "/readyz/kms-providers").Want(t, http.StatusOK)
+			c.Get(t, "/healthz/kms-providers").OK(t)
+			c.Get(t, "/readyz/kms-providers").OK(t)
 			c.Get(t, "/livez/kms-providers").Want(t, http.StatusNotFound)
 		})
 		t.Run("an invalid change of the file is ignored and counted", func(t *testing.T) {
 			file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", "aescbc: {keys: [{name: new, secret: c2hvcnQ=}]}"), templates))
 			harness.Eventually(t, "the failure is counted", func() bool { return counted(t, c, `automatic_reloads_total{.*status="failure"}`) })
-			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).Want(t, http.StatusOK)
+			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).OK(t)
 			stored.Live(t, "secrets", c.Namespace, "a").EncryptedBy(t, "k8s:enc:aescbc:v1:old:")
 		})
 		t.Run("a changed file is used without a restart", func(t *testing.T) {
 			file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.AESGCM("new"), kit.AESCBC("old")), templates))
 			harness.Eventually(t, "the reload is counted", func() bool { return counted(t, c, `automatic_reloads_total{.*status="success"}`) })
-			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).Want(t, http.StatusOK)
+			c.Put(t, c.Path("v1", "secrets", "a"), kit.With(secret, "1", "metadata", "labels", "l")).OK(t)
 			stored.Live(t, "secrets", c.Namespace, "a").EncryptedBy(t, "k8s:enc:aesgcm:v1:new:")
 		})
 		t.Run("objects can still be written and read for some minutes without the plugin", func(t *testing.T) {
 			kms.server.Close()
-			c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate("b")).Want(t, http.StatusCreated)
-			c.Get(t, c.Path("v1", "podtemplates", "b")).Want(t, http.StatusOK)
+			c.Post(t, c.Path("v1", "podtemplates"), kit.PodTemplate("b")).Created(t)
+			c.Get(t, c.Path("v1", "podtemplates", "b")).OK(t)
 		})
 	})
 }

@@ -16,7 +16,7 @@ func (e *encrypted) isRead(t *testing.T) {
 	secrets := e.Path("v1", "secrets")
 	from := e.Get(t, secrets).ResourceVersion(t)
 	for _, name := range []string{"b", "c"} {
-		e.Post(t, secrets, kit.Manifest("{apiVersion: v1, kind: Secret, type: other/type, metadata: {name: %s, labels: {l: other}}, stringData: {k: %s}}", name, never)).Want(t, http.StatusCreated)
+		e.Post(t, secrets, kit.Manifest("{apiVersion: v1, kind: Secret, type: other/type, metadata: {name: %s, labels: {l: other}}, stringData: {k: %s}}", name, never)).Created(t)
 	}
 
 	t.Run("an encrypted object is served in every media type", func(t *testing.T) {
@@ -26,7 +26,7 @@ func (e *encrypted) isRead(t *testing.T) {
 			"application/vnd.kubernetes.protobuf": []byte(never), "application/cbor": []byte(never), kit.TableJSON: []byte(never + "/type"),
 		} {
 			for _, path := range []string{secrets + "/a", secrets, secrets + "?limit=1", secrets + "?resourceVersion=0"} {
-				got := e.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil).Want(t, http.StatusOK)
+				got := e.Send(t, http.MethodGet, path, kit.Header{"Accept", accept}, nil).OK(t)
 				if !bytes.Contains(got.Body, want) || bytes.Contains(got.Body, []byte("$encrypted")) {
 					t.Errorf("%s as %s is %s", path, accept, got.Body)
 				}
@@ -46,11 +46,11 @@ func (e *encrypted) isRead(t *testing.T) {
 			"labelSelector=l&fieldSelector=type=none":     {},
 			"labelSelector=l=other&fieldSelector=type!=a": {"b", "c"},
 		} {
-			list := e.Get(t, secrets+"?"+selector).Want(t, http.StatusOK)
+			list := e.Get(t, secrets+"?"+selector).OK(t)
 			if names := ownNames(t, list); !slices.Equal(names, want) {
 				t.Errorf("%s selects %v", selector, names)
 			}
-			protobuf := e.Send(t, http.MethodGet, secrets+"?"+selector, kit.Header{"Accept", "application/vnd.kubernetes.protobuf"}, nil).Want(t, http.StatusOK)
+			protobuf := e.Send(t, http.MethodGet, secrets+"?"+selector, kit.Header{"Accept", "application/vnd.kubernetes.protobuf"}, nil).OK(t)
 			if bytes.Contains(protobuf.Body, []byte(never)) != (len(want) > 0) {
 				t.Errorf("%s in protobuf: %q", selector, protobuf.Body)
 			}
@@ -58,14 +58,14 @@ func (e *encrypted) isRead(t *testing.T) {
 	})
 	t.Run("pages of a list with a selector continue after objects that do not match", func(t *testing.T) {
 		path := secrets + "?limit=1&labelSelector=l=other"
-		first := e.Get(t, path).Want(t, http.StatusOK)
-		second := e.Get(t, path+"&continue="+url.QueryEscape(first.Text(t, "metadata", "continue"))).Want(t, http.StatusOK)
+		first := e.Get(t, path).OK(t)
+		second := e.Get(t, path+"&continue="+url.QueryEscape(first.Text(t, "metadata", "continue"))).OK(t)
 		if names := append(first.Names(t), second.Names(t)...); !slices.Equal(names, []string{"b", "c"}) || second.Text(t, "metadata", "continue") != "" {
 			t.Errorf("the pages have %v; the second is %s", names, second.Body)
 		}
 	})
 	t.Run("a list at an exact revision has the past state of encrypted objects", func(t *testing.T) {
-		list := e.Get(t, secrets+"?labelSelector=l&resourceVersionMatch=Exact&resourceVersion="+from).Want(t, http.StatusOK)
+		list := e.Get(t, secrets+"?labelSelector=l&resourceVersionMatch=Exact&resourceVersion="+from).OK(t)
 		if names := list.Names(t); !slices.Equal(names, []string{"a"}) {
 			t.Errorf("the list has %v", names)
 		}
@@ -83,14 +83,14 @@ func (e *encrypted) isRead(t *testing.T) {
 				t.Errorf("the past changes begin with %v", next)
 			}
 		}
-		e.Patch(t, kit.MergePatch, secrets+"/b", `{"metadata":{"labels":{"l":"`+never+`"}}}`).Want(t, http.StatusOK)
+		e.Patch(t, kit.MergePatch, secrets+"/b", `{"metadata":{"labels":{"l":"`+never+`"}}}`).OK(t)
 		if next := state.Next(t); next.Type != "ADDED" || next.Name() != "b" {
 			t.Errorf("the event of an object that begins to match is %v", next)
 		}
 		if next := past.Next(t); next.Type != "MODIFIED" || next.Name() != "b" {
 			t.Errorf("the event of a changed object is %v", next)
 		}
-		e.Delete(t, secrets+"/b").Want(t, http.StatusOK)
+		e.Delete(t, secrets+"/b").OK(t)
 		for _, watch := range []*kit.Stream{state, past} {
 			if next := watch.Next(t); next.Type != "DELETED" || next.Name() != "b" || next.Object["data"] == nil {
 				t.Errorf("the event of a deletion is %v", next)
@@ -98,8 +98,8 @@ func (e *encrypted) isRead(t *testing.T) {
 		}
 	})
 	t.Run("encrypted objects of a collection are deleted by selectors", func(t *testing.T) {
-		e.Delete(t, secrets+"?labelSelector=l=other").Want(t, http.StatusOK)
+		e.Delete(t, secrets+"?labelSelector=l=other").OK(t)
 		e.Get(t, secrets+"/c").Want(t, http.StatusNotFound)
-		e.Get(t, secrets+"/a").Want(t, http.StatusOK)
+		e.Get(t, secrets+"/a").OK(t)
 	})
 }

@@ -333,7 +333,7 @@ func (r *AggregatedServer) Path(c *Cluster, rest ...string) string {
 // It is an ExternalName, which works without a network: the addresses of endpoints may not be loopback.
 func MakeServiceTo(t testing.TB, c *Cluster) {
 	t.Helper()
-	c.Post(t, c.Path("v1", "services"), Manifest("{metadata: {name: widgets}, spec: {type: ExternalName, externalName: localhost}}")).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "services"), Manifest("{metadata: {name: widgets}, spec: {type: ExternalName, externalName: localhost}}")).Created(t)
 }
 
 // APIServices is the path of all APIServices.
@@ -357,7 +357,7 @@ func (r *AggregatedServer) Register(t *testing.T, c *Cluster) {
 // RegisterAPIService creates an APIService that is deleted when the test ends.
 func RegisterAPIService(t *testing.T, c *Cluster, object map[string]any) {
 	t.Helper()
-	made := c.Post(t, APIServices, object).Want(t, http.StatusCreated)
+	made := c.Post(t, APIServices, object).Created(t)
 	c.DeleteAtEnd(t, APIServices+"/"+made.Text(t, "metadata", "name"))
 }
 

@@ -189,7 +189,7 @@ func (a Answer) Invalid(t testing.TB, parts ...string) Answer {
 }
 
 // Forbidden fails the test unless the request is denied with 403.
-func (a Answer) Forbidden(t testing.TB, parts ...string) {
+func (a Answer) Forbidden(t testing.TB, parts ...string) Answer {
 	t.Helper()
-	a.Refused(t, http.StatusForbidden, "Forbidden", parts...)
+	return a.Refused(t, http.StatusForbidden, "Forbidden", parts...)
 }

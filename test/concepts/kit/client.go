@@ -115,7 +115,7 @@ func (c *Client) Patch(t testing.TB, kind, path string, body any) Answer {
 // NextPage returns the page after one. The query is that of the first, and may end in "?".
 func (c *Client) NextPage(t testing.TB, query string, page Answer) Answer {
 	t.Helper()
-	return c.Get(t, query+"&continue="+url.QueryEscape(page.Text(t, "metadata", "continue"))).Want(t, http.StatusOK)
+	return c.Get(t, query+"&continue="+url.QueryEscape(page.Text(t, "metadata", "continue"))).OK(t)
 }
 
 // Values of the Accept header.

@@ -30,7 +30,7 @@ func (c *Cluster) CustomResource() CustomResource {
 func (c *Cluster) DefineVersions(t testing.TB, versions ...map[string]any) CustomResource {
 	t.Helper()
 	w := c.CustomResource()
-	c.Post(t, Definitions, w.Definition(versions...)).Want(t, http.StatusCreated)
+	c.Post(t, Definitions, w.Definition(versions...)).Created(t)
 	w.Established(t)
 	return w
 }
@@ -73,7 +73,7 @@ func (w CustomResource) Name() string { return "widgets." + w.Group }
 // Condition returns the status and reason of a condition of the definition, "" if it has none of this type.
 func (w CustomResource) Condition(t testing.TB, kind string) (status, reason string) {
 	t.Helper()
-	return Condition(t, w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK), kind)
+	return Condition(t, w.Get(t, Definitions+"/"+w.Name()).OK(t), kind)
 }
 
 // Condition returns a condition in an object's status.
@@ -97,7 +97,7 @@ func (w CustomResource) Established(t testing.TB) {
 		status, _ := w.Condition(t, "Established")
 		return status == "True"
 	})
-	versions, _ := w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK).Value(t, "spec", "versions").([]any)
+	versions, _ := w.Get(t, Definitions+"/"+w.Name()).OK(t).Value(t, "spec", "versions").([]any)
 	for _, entry := range versions {
 		if v := entry.(map[string]any); v["served"] == true {
 			path := fmt.Sprintf("/apis/%s/%s", w.Group, v["name"])
@@ -110,7 +110,7 @@ func (w CustomResource) Established(t testing.TB) {
 func (w CustomResource) Redefine(t testing.TB, change func(spec map[string]any)) Answer {
 	t.Helper()
 	for {
-		d := w.Get(t, Definitions+"/"+w.Name()).Want(t, http.StatusOK).Object(t)
+		d := w.Get(t, Definitions+"/"+w.Name()).OK(t).Object(t)
 		change(d["spec"].(map[string]any))
 		if a := w.Put(t, Definitions+"/"+w.Name(), d); a.Code != http.StatusConflict { // with a controller of the server
 			return a

@@ -142,7 +142,7 @@ func (c *Client) GetAs(t testing.TB, accept, path string) Answer {
 func (c *Client) WatchAs(t testing.TB, n int, headers Header, path string) Answer {
 	t.Helper()
 	for seconds := 1; ; seconds *= 2 {
-		a := c.Send(t, http.MethodGet, fmt.Sprint(path, "&timeoutSeconds=", seconds), headers, nil).Want(t, http.StatusOK)
+		a := c.Send(t, http.MethodGet, fmt.Sprint(path, "&timeoutSeconds=", seconds), headers, nil).OK(t)
 		if len(a.Events(t)) >= n || seconds > 30 {
 			return a
 		}

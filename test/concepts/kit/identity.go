@@ -58,7 +58,7 @@ func (c *Cluster) As(t testing.TB, user string, groups ...string) *Client {
 // WhoAmI returns the client's identity on the server.
 func (c *Client) WhoAmI(t testing.TB) authenticationv1.UserInfo {
 	t.Helper()
-	return SelfReview(t, c.Post(t, SelfReviews, SelfSubjectReview).Want(t, http.StatusCreated))
+	return SelfReview(t, c.Post(t, SelfReviews, SelfSubjectReview).Created(t))
 }
 
 // SelfReviews is the path for reviews of a client's own identity, by sending SelfSubjectReview.

@@ -206,12 +206,12 @@ func (c *Cluster) Apply(t testing.TB, path, manager string, object any) Answer {
 // MakePodWithVolumes creates a Pod on a node that mounts a Secret, a ConfigMap and a claim, all with the Pod's name.
 func (c *Cluster) MakePodWithVolumes(t testing.TB, name, node string) *corev1.Pod {
 	t.Helper()
-	c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": name}}).Want(t, http.StatusCreated)
-	c.Post(t, c.Path("v1", "configmaps"), ConfigMap(name, nil)).Want(t, http.StatusCreated)
+	c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": name}}).Created(t)
+	c.Post(t, c.Path("v1", "configmaps"), ConfigMap(name, nil)).Created(t)
 	c.Post(t, c.Path("v1", "persistentvolumeclaims"), Manifest(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s},
-		spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}`, name)).Want(t, http.StatusCreated)
+		spec: {accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}}}`, name)).Created(t)
 	c.Post(t, c.Path("v1", "pods"), Manifest(`{apiVersion: v1, kind: Pod, metadata: {name: %[1]s}, spec: {nodeName: %[2]s, serviceAccountName: robot, containers: [{name: c, image: i}],
-		volumes: [{name: s, secret: {secretName: %[1]s}}, {name: m, configMap: {name: %[1]s}}, {name: v, persistentVolumeClaim: {claimName: %[1]s}}]}}`, name, node)).Want(t, http.StatusCreated)
+		volumes: [{name: s, secret: {secretName: %[1]s}}, {name: m, configMap: {name: %[1]s}}, {name: v, persistentVolumeClaim: {claimName: %[1]s}}]}}`, name, node)).Created(t)
 	pod := Must(c.Kube.CoreV1().Pods(c.Namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	return pod
 }

@@ -165,7 +165,7 @@ func (c *Cluster) ActivateWebhooks(t testing.TB, kind, name string, webhooks ...
 	}
 	configuration := Manifest("{apiVersion: admissionregistration.k8s.io/v1, kind: %sWebhookConfiguration, metadata: {name: %s}}", kind, name)
 	configuration["webhooks"] = list
-	c.Post(t, path, configuration).Want(t, http.StatusCreated)
+	c.Post(t, path, configuration).Created(t)
 	c.DeleteAtEnd(t, path+"/"+name)
 	probe := Manifest("{apiVersion: v1, kind: ConfigMap, metadata: {name: beacon, labels: {beacon: %s}}}", name)
 	harness.Eventually(t, name+" is in effect", func() bool {

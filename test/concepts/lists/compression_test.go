@@ -21,8 +21,8 @@ const largeEnough = 128 << 10
 var compression = []kit.Promise{
 	{Statement: "responses of more than 128 KiB are compressed for a client that accepts gzip, and smaller ones are not", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("small", map[string]string{"x": strings.Repeat("x", largeEnough-2<<10)})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Created(t)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("small", map[string]string{"x": strings.Repeat("x", largeEnough-2<<10)})).Created(t)
 		list := c.Path("v1", "configmaps") + "?resourceVersionMatch=Exact&resourceVersion=" + c.Get(t, c.Path("v1", "configmaps")).ResourceVersion(t)
 		for path, compressed := range map[string]bool{
 			c.Path("v1", "configmaps", "large"): true, c.Path("v1", "configmaps", "small"): false, c.Path("v1", "configmaps", "none"): false,
@@ -49,12 +49,12 @@ var compression = []kit.Promise{
 	{Statement: "gzip must be in Accept-Encoding, alone or with others", Proof: func(t *testing.T, c *kit.Cluster) {
 		raw := uncompressing(t, c)
 		path := c.Path("v1", "configmaps", "large")
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Created(t)
 		// Weights are not supported: kube-apiserver only looks for the name.
 		for accept, want := range map[string]string{
 			"gzip": "gzip", "deflate, gzip": "gzip", "gzip, deflate, br": "gzip", "br , gzip , identity": "gzip", "": "", "identity": "", "deflate": "", "br": "", "*": "", "gzip;q=1.0": "", "x-gzip": "",
 		} {
-			a := raw.Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", accept}, nil).Want(t, http.StatusOK)
+			a := raw.Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", accept}, nil).OK(t)
 			if got := a.Header.Get("Content-Encoding"); got != want {
 				t.Errorf("%q gets %q instead of %q", accept, got, want)
 			}
@@ -76,7 +76,7 @@ var compression = []kit.Promise{
 		for path, object := range map[string]map[string]any{
 			c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
 		} {
-			c.Post(t, path, object).Want(t, http.StatusCreated)
+			c.Post(t, path, object).Created(t)
 			query := path + "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Da"
 			response := uncompressing(t, c).Open(t, http.MethodGet, query, kit.Header{"Accept-Encoding", "gzip"}, nil)
 			defer response.Body.Close()
@@ -85,7 +85,7 @@ var compression = []kit.Promise{
 			stream := &kit.Stream{Request: query, Decoder: json.NewDecoder(events)}
 			kit.Equal(t, []string{stream.Next(t).Type, stream.Next(t).Type}, []string{"ADDED", "BOOKMARK"})
 			for i := range 3 {
-				changed := c.Patch(t, kit.MergePatch, path+"/a", fmt.Sprintf(`{"metadata":{"labels":{"l":"%d"}}}`, i)).Want(t, http.StatusOK)
+				changed := c.Patch(t, kit.MergePatch, path+"/a", fmt.Sprintf(`{"metadata":{"labels":{"l":"%d"}}}`, i)).OK(t)
 				for e := stream.Next(t); ; e = stream.Next(t) {
 					if e.Type == "MODIFIED" {
 						kit.Equal(t, e.ResourceVersion(), changed.ResourceVersion(t))
@@ -101,9 +101,9 @@ var compression = []kit.Promise{
 func TestCompressionOff(t *testing.T) {
 	kit.Prove(t, []string{"--feature-gates=APIResponseCompression=false"},
 		kit.Promise{Statement: "without the gate APIResponseCompression no response is compressed", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("large", map[string]string{"x": strings.Repeat("x", largeEnough)})).Created(t)
 			for _, path := range []string{c.Path("v1", "configmaps", "large"), c.Path("v1", "configmaps")} {
-				a := uncompressing(t, c).Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", "gzip"}, nil).Want(t, http.StatusOK)
+				a := uncompressing(t, c).Send(t, http.MethodGet, path, kit.Header{"Accept-Encoding", "gzip"}, nil).OK(t)
 				if encoding := a.Header.Get("Content-Encoding"); encoding != "" || len(a.Body) < largeEnough {
 					t.Errorf("%s: %d bytes encoded as %q", path, len(a.Body), encoding)
 				}

@@ -15,7 +15,7 @@ func TestExpiredRevisions(t *testing.T) {
 	kit.Prove(t, []string{"--retention=1s", "--compact-interval=100ms", "--history=0"},
 		kit.Promise{Statement: "a list at an exact revision that is no longer kept returns 410", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
-			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			old := c.Post(t, path, kit.Secret("a")).Created(t).ResourceVersion(t)
 			exact := path + "?resourceVersionMatch=Exact&resourceVersion=" + old
 			outlive(t, c, exact)
 			for _, query := range []string{"&limit=1", "&labelSelector=a", "&fieldSelector=metadata.name%3Da"} {
@@ -26,22 +26,22 @@ func TestExpiredRevisions(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a read not older than a revision works even if that revision is no longer kept", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
-			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			old := c.Post(t, path, kit.Secret("a")).Created(t).ResourceVersion(t)
 			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old)
 			for _, query := range []string{"?resourceVersion=", "?resourceVersionMatch=NotOlderThan&resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=5&resourceVersion="} {
-				kit.Equal(t, c.Get(t, path+query+old).Want(t, http.StatusOK).Names(t), []string{"a"})
+				kit.Equal(t, c.Get(t, path+query+old).OK(t).Names(t), []string{"a"})
 			}
-			c.Get(t, path+"/a?resourceVersion="+old).Want(t, http.StatusOK)
+			c.Get(t, path+"/a?resourceVersion="+old).OK(t)
 		}},
 		kit.Promise{Statement: "an expired continue token gets 410 and a token for reading the current rest of the list", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			for _, name := range []string{"a", "b", "c"} {
-				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+				c.Post(t, path, kit.Secret(name)).Created(t)
 			}
-			first := c.Get(t, path+"?limit=1").Want(t, http.StatusOK)
-			c.Delete(t, path+"/b").Want(t, http.StatusOK)
-			c.Post(t, path, kit.Secret("d")).Want(t, http.StatusCreated)
-			c.Post(t, path, kit.Secret("0")).Want(t, http.StatusCreated) // sorts before the list's position
+			first := c.Get(t, path+"?limit=1").OK(t)
+			c.Delete(t, path+"/b").OK(t)
+			c.Post(t, path, kit.Secret("d")).Created(t)
+			c.Post(t, path, kit.Secret("0")).Created(t) // sorts before the list's position
 			rest := path + "?limit=1&continue=" + url.QueryEscape(first.Text(t, "metadata", "continue"))
 			outlive(t, c, rest)
 			expired := c.Get(t, rest).Refused(t, http.StatusGone, "Expired", "The provided continue parameter is too old to display a consistent list result. You can start a new list without "+
@@ -65,7 +65,7 @@ func TestExpiredRevisions(t *testing.T) {
 		kit.Promise{Statement: "a token with another encoding of its position continues from the same position", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			for _, name := range []string{"a", "b"} {
-				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+				c.Post(t, path, kit.Secret(name)).Created(t)
 			}
 			for start, names := range map[string][]string{"b": {"b"}, "/b": {"b"}, "a\x00": {"b"}, "/a\x00": {"b"}, "/": {"a", "b"}, "b\x00": {}, "c": {}} {
 				query := path + "?continue=" + continueToken(1, start)
@@ -78,11 +78,11 @@ func TestExpiredRevisions(t *testing.T) {
 		}},
 		kit.Promise{Statement: "current objects are never compacted", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
-			old := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			old := c.Post(t, path, kit.Secret("a")).Created(t)
 			outlive(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+old.ResourceVersion(t))
 			var again kit.Answer
 			harness.Eventually(t, "a list's revision can be listed, soon enough", func() bool {
-				list := c.Get(t, path).Want(t, http.StatusOK)
+				list := c.Get(t, path).OK(t)
 				again = c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+list.ResourceVersion(t)).Want(t, http.StatusOK, http.StatusGone)
 				return again.Code == http.StatusOK
 			})
@@ -99,7 +99,7 @@ func outlive(t testing.TB, c *kit.Cluster, path string) {
 	harness.Eventually(t, "410 for "+path, func() bool {
 		written++
 		annotations := map[string]any{"written": fmt.Sprint(written)}
-		c.Patch(t, kit.MergePatch, c.ClusterPath("v1", "namespaces", c.Namespace), map[string]any{"metadata": map[string]any{"annotations": annotations}}).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, c.ClusterPath("v1", "namespaces", c.Namespace), map[string]any{"metadata": map[string]any{"annotations": annotations}}).OK(t)
 		return c.Get(t, path).Code == http.StatusGone
 	})
 }

@@ -2,7 +2,6 @@ package lists
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +23,7 @@ var collections = []kit.Promise{
 				if !slices.Contains(resource.Verbs, "list") || strings.HasSuffix(group.GroupVersion, ".example.com/v1") {
 					continue
 				}
-				list := c.Get(t, c.ClusterPath(group.GroupVersion, resource.Name)+"?limit=1").Want(t, http.StatusOK)
+				list := c.Get(t, c.ClusterPath(group.GroupVersion, resource.Name)+"?limit=1").OK(t)
 				if kind := list.Text(t, "kind"); kind != resource.Kind+"List" || list.Text(t, "apiVersion") != group.GroupVersion || list.ResourceVersion(t) == "" && kind != "ComponentStatusList" {
 					t.Errorf("%s: %s %s at %q", list.Request, list.Text(t, "apiVersion"), kind, list.ResourceVersion(t))
 				}
@@ -48,24 +47,24 @@ var collections = []kit.Promise{
 	}},
 	{Statement: "custom resources keep kind and apiVersion in lists", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
-		empty := c.Get(t, c.Path(version, "widgets")).Want(t, http.StatusOK)
+		empty := c.Get(t, c.Path(version, "widgets")).OK(t)
 		kit.Equal(t, []any{empty.Text(t, "kind"), empty.Text(t, "apiVersion"), empty.Value(t, "items")}, []any{"WidgetList", version, []any{}})
-		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
-		items := c.Get(t, c.Path(version, "widgets")).Want(t, http.StatusOK).Value(t, "items").([]any)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Created(t)
+		items := c.Get(t, c.Path(version, "widgets")).OK(t).Value(t, "items").([]any)
 		item := items[0].(map[string]any)
 		kit.Equal(t, []any{item["kind"], item["apiVersion"]}, []any{"Widget", version})
 	}},
 	{Statement: "a list of all namespaces has the objects of each, in the order of the bytes of namespace/name", Proof: func(t *testing.T, c *kit.Cluster) {
 		other := c.Namespace + "-other" // sorts first, since "-" sorts before "/"
-		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(other)).Want(t, http.StatusCreated)
+		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(other)).Created(t)
 		for _, name := range []string{"b", "a", "a.b", "a-b", "ab"} {
 			for _, namespace := range []string{c.Namespace, other} {
-				c.Post(t, c.ClusterPath("v1", "namespaces", namespace, "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Want(t, http.StatusCreated)
+				c.Post(t, c.ClusterPath("v1", "namespaces", namespace, "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Created(t)
 			}
 		}
 		sorted := []string{"a", "a-b", "a.b", "ab", "b"}
-		kit.Equal(t, c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK).Names(t), sorted)
-		list := c.Get(t, c.ClusterPath("v1", "secrets")+"?labelSelector=of%3D"+c.Namespace).Want(t, http.StatusOK)
+		kit.Equal(t, c.Get(t, c.Path("v1", "secrets")).OK(t).Names(t), sorted)
+		list := c.Get(t, c.ClusterPath("v1", "secrets")+"?labelSelector=of%3D"+c.Namespace).OK(t)
 		var where []string
 		for _, item := range list.Value(t, "items").([]any) {
 			metadata := item.(map[string]any)["metadata"].(map[string]any)
@@ -80,13 +79,13 @@ var collections = []kit.Promise{
 		kit.Equal(t, where, want)
 	}},
 	{Statement: "a list of a namespace that does not exist is empty", Proof: func(t *testing.T, c *kit.Cluster) {
-		list := c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets")).Want(t, http.StatusOK)
+		list := c.Get(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets")).OK(t)
 		kit.Equal(t, []any{list.Text(t, "kind"), list.Value(t, "items")}, []any{"SecretList", []any{}})
 	}},
 	{Statement: "a complete list has neither a continue token nor a remaining item count", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 		for _, query := range []string{"", "?limit=0", "?limit=1", "?limit=500", "?resourceVersion=0", "?limit=-1"} {
-			list := c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK)
+			list := c.Get(t, c.Path("v1", "secrets")+query).OK(t)
 			metadata := list.Value(t, "metadata").(map[string]any)
 			if version := list.ResourceVersion(t); version == "" || len(metadata) != 1 || !slices.Equal(list.Names(t), []string{"a"}) {
 				t.Errorf("%s: %v with the metadata %v", list.Request, list.Names(t), metadata)
@@ -94,18 +93,18 @@ var collections = []kit.Promise{
 		}
 	}},
 	{Statement: "parameters of former versions of the API are ignored, and so are unknown ones", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 		for _, query := range []string{"?includeUninitialized=true", "?exact=true", "?resourceVersion=", "?colour=red", "?continue=", "?timeoutSeconds=10", "?allowWatchBookmarks=true"} {
-			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK).Names(t), []string{"a"})
-			if got := c.Get(t, c.Path("v1", "secrets", "a")+query).Want(t, http.StatusOK).Text(t, "metadata", "uid"); got == "" {
+			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).OK(t).Names(t), []string{"a"})
+			if got := c.Get(t, c.Path("v1", "secrets", "a")+query).OK(t).Text(t, "metadata", "uid"); got == "" {
 				t.Errorf("%s: the object is empty", query)
 			}
 		}
 	}},
 	{Statement: "a get with export, which was removed in 1.21, is rejected, and a list ignores it", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
-		c.Get(t, c.Path("v1", "secrets", "a")+"?export=true").Refused(t, http.StatusBadRequest, "BadRequest", "the export parameter, deprecated since v1.14, is no longer supported")
-		c.Get(t, c.Path("v1", "secrets", "a")+"?export=false").Want(t, http.StatusOK)
-		c.Get(t, c.Path("v1", "secrets")+"?export=true").Want(t, http.StatusOK)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
+		c.Get(t, c.Path("v1", "secrets", "a")+"?export=true").BadRequest(t, "the export parameter, deprecated since v1.14, is no longer supported")
+		c.Get(t, c.Path("v1", "secrets", "a")+"?export=false").OK(t)
+		c.Get(t, c.Path("v1", "secrets")+"?export=true").OK(t)
 	}},
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"testing"
@@ -32,11 +31,11 @@ func newTable(t *testing.T, c *kit.Cluster, writePath string, object func(name s
 		path, selector = reads[0], reads[1]
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		c.Post(t, writePath, object(name)).Want(t, http.StatusCreated)
+		c.Post(t, writePath, object(name)).Created(t)
 	}
-	first := c.Get(t, path+"?limit=2"+selector).Want(t, http.StatusOK)
-	c.Delete(t, writePath+"/b").Want(t, http.StatusOK)
-	last := c.Post(t, writePath, object("e")).Want(t, http.StatusCreated)
+	first := c.Get(t, path+"?limit=2"+selector).OK(t)
+	c.Delete(t, writePath+"/b").OK(t)
+	last := c.Post(t, writePath, object("e")).Created(t)
 	return &listTable{
 		c: c, path: path, selector: selector, token: first.Text(t, "metadata", "continue"),
 		then: []string{"a", "b", "c", "d"}, thenVersion: first.ResourceVersion(t),
@@ -56,7 +55,7 @@ func (l *listTable) notOlder(t *testing.T, a kit.Answer, limit int) { l.shows(t,
 // anyState accepts either state.
 func (l *listTable) anyState(t *testing.T, a kit.Answer, limit int) {
 	state := l.now
-	if slices.Contains(a.Want(t, http.StatusOK).Names(t), "b") {
+	if slices.Contains(a.OK(t).Names(t), "b") {
 		state = l.then
 	}
 	l.shows(t, a, state, anyLimit(t, a, state, limit))
@@ -81,7 +80,7 @@ func (l *listTable) continued(t *testing.T, a kit.Answer, limit int) {
 }
 
 func (l *listTable) continuedAny(t *testing.T, a kit.Answer, limit int) {
-	l.continued(t, a, anyLimit(t, a.Want(t, http.StatusOK), l.then[2:], limit))
+	l.continued(t, a, anyLimit(t, a.OK(t), l.then[2:], limit))
 }
 
 func (l *listTable) isThen(t *testing.T, a kit.Answer) {
@@ -92,7 +91,7 @@ func (l *listTable) isThen(t *testing.T, a kit.Answer) {
 
 func (l *listTable) shows(t *testing.T, a kit.Answer, state []string, limit int) {
 	t.Helper()
-	a.Want(t, http.StatusOK)
+	a.OK(t)
 	var remaining any
 	if limit > 0 && limit < len(state) {
 		if l.selector == "" {
@@ -112,7 +111,7 @@ func (l *listTable) shows(t *testing.T, a kit.Answer, state []string, limit int)
 // invalid expects the parameters to be rejected.
 func invalid(parts ...string) cell {
 	return func(t *testing.T, a kit.Answer, _ int) {
-		a.Refused(t, http.StatusUnprocessableEntity, "Invalid", append(parts, `ListOptions.meta.k8s.io "" is invalid`)...)
+		a.Invalid(t, append(parts, `ListOptions.meta.k8s.io "" is invalid`)...)
 	}
 }
 
@@ -122,7 +121,7 @@ func (l *listTable) check(t *testing.T) {
 	noMatch := invalid("resourceVersionMatch is forbidden when continue is provided")
 	unknown := invalid(`resourceVersionMatch: Unsupported value: "About": supported values: "Exact", "NotOlderThan", ""`)
 	withToken := func(t *testing.T, a kit.Answer, _ int) {
-		a.Refused(t, http.StatusBadRequest, "BadRequest", "specifying resource version is not allowed when using continue")
+		a.BadRequest(t, "specifying resource version is not allowed when using continue")
 	}
 	for _, row := range []struct {
 		match            string

@@ -2,7 +2,6 @@ package lists
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -16,15 +15,15 @@ var pages = []kit.Promise{
 		var want []string
 		for i := range 9 {
 			want = append(want, fmt.Sprintf("s%d", i))
-			c.Post(t, path, kit.Secret(want[i])).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret(want[i])).Created(t)
 		}
-		first := c.Get(t, path+"?limit=2").Want(t, http.StatusOK)
+		first := c.Get(t, path+"?limit=2").OK(t)
 		names, page := first.Names(t), first
 		for i := 0; page.Text(t, "metadata", "continue") != ""; i++ {
-			c.Delete(t, path+"/"+want[i]).Want(t, http.StatusOK)
-			c.Delete(t, path+"/"+want[8-i]).Want(t, http.StatusOK)
-			c.Patch(t, kit.MergePatch, path+"/s4", map[string]any{"metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(i)}}}).Want(t, http.StatusOK)
-			c.Post(t, path, kit.Secret(want[4]+fmt.Sprint(i))).Want(t, http.StatusCreated)
+			c.Delete(t, path+"/"+want[i]).OK(t)
+			c.Delete(t, path+"/"+want[8-i]).OK(t)
+			c.Patch(t, kit.MergePatch, path+"/s4", map[string]any{"metadata": map[string]any{"labels": map[string]any{"n": fmt.Sprint(i)}}}).OK(t)
+			c.Post(t, path, kit.Secret(want[4]+fmt.Sprint(i))).Created(t)
 			page = c.NextPage(t, path+"?limit=2", page)
 			names = append(names, page.Names(t)...)
 			kit.Equal(t, page.ResourceVersion(t), first.ResourceVersion(t))
@@ -39,11 +38,11 @@ var pages = []kit.Promise{
 	{Statement: "remainingItemCount is exact, and missing on the last page", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for i := range 7 {
-			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Created(t)
 		}
 		for limit, want := range map[int][]any{1: {6.0, 5.0, 4.0, 3.0, 2.0, 1.0, nil}, 3: {4.0, 1.0, nil}, 6: {1.0, nil}, 7: {nil}, 8: {nil}} {
 			query := fmt.Sprintf("%s?limit=%d", path, limit)
-			page := c.Get(t, query).Want(t, http.StatusOK)
+			page := c.Get(t, query).OK(t)
 			remaining := []any{page.Value(t, "metadata", "remainingItemCount")}
 			for page.Text(t, "metadata", "continue") != "" {
 				page = c.NextPage(t, query, page)
@@ -53,8 +52,8 @@ var pages = []kit.Promise{
 		}
 		// At an exact revision, it counts the objects at that time.
 		then := c.Get(t, path).ResourceVersion(t)
-		c.Delete(t, path+"/s6").Want(t, http.StatusOK)
-		old := c.Get(t, path+"?limit=2&resourceVersion="+then).Want(t, http.StatusOK)
+		c.Delete(t, path+"/s6").OK(t)
+		old := c.Get(t, path+"?limit=2&resourceVersion="+then).OK(t)
 		kit.Equal(t, old.Value(t, "metadata", "remainingItemCount"), any(5.0))
 	}},
 	{Statement: "a limit may be any number: one that no list reaches has no effect, with any selector", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -63,10 +62,10 @@ var pages = []kit.Promise{
 			c.Path("v1", "secrets"):    kit.Secret("a"),
 			c.Path(version, "widgets"): kit.Widget(version, "a"),
 		} {
-			c.Post(t, path, object).Want(t, http.StatusCreated)
+			c.Post(t, path, object).Created(t)
 			for _, limit := range []string{"9223372036854775807", "9223372036854775806", "4294967296", "2147483648", "2147483647", "501", "500"} {
 				for selector, want := range map[string][]string{"": {"a"}, "&labelSelector=no%3Dbody": {}, "&labelSelector=!no": {"a"}, "&fieldSelector=metadata.name%3Db": {}} {
-					list := c.Get(t, path+"?limit="+limit+selector).Want(t, http.StatusOK)
+					list := c.Get(t, path+"?limit="+limit+selector).OK(t)
 					kit.Equal(t, list.Names(t), want)
 					kit.Equal(t, list.Text(t, "metadata", "continue"), "")
 				}
@@ -82,24 +81,24 @@ var pages = []kit.Promise{
 				s = kit.With(s, "yes", "metadata", "labels", "chosen")
 				want = append(want, fmt.Sprintf("s%02d", i))
 			}
-			c.Post(t, path, s).Want(t, http.StatusCreated)
+			c.Post(t, path, s).Created(t)
 		}
 		query := path + "?limit=2&labelSelector=chosen"
-		first := c.Get(t, query).Want(t, http.StatusOK)
+		first := c.Get(t, query).OK(t)
 		second := c.NextPage(t, query, first)
 		kit.Equal(t, first.Names(t), want[:2])
 		kit.Equal(t, second.Names(t), want[2:])
 		kit.Equal(t, []any{first.Value(t, "metadata", "remainingItemCount"), second.Value(t, "metadata", "remainingItemCount"), second.Text(t, "metadata", "continue")}, []any{nil, nil, ""})
-		byField := c.Get(t, path+"?limit=2&fieldSelector=metadata.name!%3Ds00").Want(t, http.StatusOK)
+		byField := c.Get(t, path+"?limit=2&fieldSelector=metadata.name!%3Ds00").OK(t)
 		kit.Equal(t, byField.Names(t), []string{"s01", "s02"})
 		kit.Equal(t, byField.Value(t, "metadata", "remainingItemCount"), nil)
 	}},
 	{Statement: "a page may have a different limit than the previous one, or none", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for i := range 6 {
-			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret(fmt.Sprintf("s%d", i))).Created(t)
 		}
-		first := c.Get(t, path+"?limit=1").Want(t, http.StatusOK)
+		first := c.Get(t, path+"?limit=1").OK(t)
 		second := c.NextPage(t, path+"?limit=3", first)
 		kit.Equal(t, second.Names(t), []string{"s1", "s2", "s3"})
 		kit.Equal(t, c.NextPage(t, path+"?", second).Names(t), []string{"s4", "s5"})
@@ -110,15 +109,15 @@ var pages = []kit.Promise{
 		var want []string
 		for _, namespace := range []string{c.Namespace, c.Namespace + "-b", c.Namespace + "-c"} {
 			if namespace != c.Namespace {
-				c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(namespace)).Want(t, http.StatusCreated)
+				c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Namespace(namespace)).Created(t)
 			}
 			for _, name := range []string{"x", "y"} {
-				c.Post(t, c.ClusterPath("v1", "namespaces", namespace, "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Want(t, http.StatusCreated)
+				c.Post(t, c.ClusterPath("v1", "namespaces", namespace, "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Created(t)
 				want = append(want, name)
 			}
 		}
 		query := c.ClusterPath("v1", "secrets") + "?limit=1&labelSelector=of%3D" + c.Namespace
-		page := c.Get(t, query).Want(t, http.StatusOK)
+		page := c.Get(t, query).OK(t)
 		names := page.Names(t)
 		for page.Text(t, "metadata", "continue") != "" {
 			page = c.NextPage(t, query, page)
@@ -129,17 +128,17 @@ var pages = []kit.Promise{
 	{Statement: "each page has its own selectors: a token does not contain them", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, path, kit.With(kit.Secret(name), name, "metadata", "labels", "is")).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.With(kit.Secret(name), name, "metadata", "labels", "is")).Created(t)
 		}
-		first := c.Get(t, path+"?limit=1&labelSelector=is").Want(t, http.StatusOK)
+		first := c.Get(t, path+"?limit=1&labelSelector=is").OK(t)
 		kit.Equal(t, c.NextPage(t, path+"?labelSelector=is%3Dc", first).Names(t), []string{"c"})
 	}},
 	{Statement: "a token contains a revision and a position in the order of names, which work for any collection", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
-			c.Post(t, c.Path("v1", "services"), kit.With(kit.Service(name), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Created(t)
+			c.Post(t, c.Path("v1", "services"), kit.With(kit.Service(name), "None", "spec", "clusterIP")).Created(t)
 		}
-		page := c.Get(t, c.Path("v1", "secrets")+"?limit=1").Want(t, http.StatusOK)
+		page := c.Get(t, c.Path("v1", "secrets")+"?limit=1").OK(t)
 		rest := c.NextPage(t, c.Path("v1", "services")+"?", page)
 		kit.Equal(t, rest.Names(t), []string{"b", "c"})
 		elsewhere := c.NextPage(t, c.ClusterPath("v1", "namespaces", c.Namespace+"-none", "secrets")+"?", page)
@@ -151,23 +150,23 @@ var pages = []kit.Promise{
 	{Statement: "a token of all namespaces is a position in one namespace's order of names too, and the other way round", Proof: func(t *testing.T, c *kit.Cluster) {
 		names := []string{"a", "m", "zz"}
 		for _, name := range names {
-			c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret(name), c.Namespace, "metadata", "labels", "of")).Created(t)
 		}
 		for start, want := range map[string][]string{
 			c.Namespace + "/zz\x00": {"m", "zz"}, "a/x\x00": {"m", "zz"}, "mm/x\x00": {"zz"}, "zzz/x\x00": {}, "0/x\x00": names,
 		} {
-			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+"?limit=5&continue="+continueToken(-1, start)).Want(t, http.StatusOK).Names(t), want)
+			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+"?limit=5&continue="+continueToken(-1, start)).OK(t).Names(t), want)
 		}
 		all := c.ClusterPath("v1", "secrets") + "?limit=5&labelSelector=of%3D" + c.Namespace + "&continue="
 		for start, want := range map[string][]string{c.Namespace: names, c.Namespace + "\x00": names, "zzz\x00": {}, "0\x00": names} {
-			kit.Equal(t, c.Get(t, all+continueToken(-1, start)).Want(t, http.StatusOK).Names(t), want)
+			kit.Equal(t, c.Get(t, all+continueToken(-1, start)).OK(t).Names(t), want)
 		}
 	}},
 	{Statement: "a list of one object by name works with a limit", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, name := range []string{"a", "b"} {
-			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret(name)).Created(t)
 		}
-		list := c.Get(t, c.Path("v1", "secrets")+"?limit=1&fieldSelector=metadata.name%3Da").Want(t, http.StatusOK)
+		list := c.Get(t, c.Path("v1", "secrets")+"?limit=1&fieldSelector=metadata.name%3Da").OK(t)
 		kit.Equal(t, list.Names(t), []string{"a"})
 		kit.Equal(t, list.Text(t, "metadata", "continue"), "")
 	}},
@@ -176,7 +175,7 @@ var pages = []kit.Promise{
 		var want []string
 		for i := range 25 {
 			want = append(want, fmt.Sprintf("s%02d", i))
-			c.Post(t, path, kit.Secret(want[i])).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret(want[i])).Created(t)
 		}
 		output, ok := c.Kubectl(t, "", "get", "secrets", "-o", "name", "--chunk-size=10")
 		for _, name := range want {

@@ -17,10 +17,10 @@ func TestResourceVersions(t *testing.T) {
 	kit.Prove(t, nil,
 		kit.Promise{Statement: "every change gives an object a new resourceVersion, a string; a read does not", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
-			created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 			seen := []string{created.ResourceVersion(t)}
 			for i := range 3 {
-				seen = append(seen, c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).Want(t, http.StatusOK).ResourceVersion(t))
+				seen = append(seen, c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).OK(t).ResourceVersion(t))
 			}
 			if slices.Sort(seen); seen[0] == "" || len(slices.Compact(slices.Clone(seen))) != 4 {
 				t.Errorf("the resourceVersions are %q", seen)
@@ -32,8 +32,8 @@ func TestResourceVersions(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "a written object has the same resourceVersion in the response to the write, in a get, in a list and in a watch", Proof: func(t *testing.T, c *kit.Cluster) {
-			written := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
-			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			written := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t).ResourceVersion(t)
+			list := c.Get(t, c.Path("v1", "secrets")).OK(t)
 			item, _ := list.Value(t, "items").([]any)
 			watched := c.Watch(t, c.Path("v1", "secrets")+"?watch=true&resourceVersion=0").Next(t)
 			for where, version := range map[string]string{
@@ -47,43 +47,43 @@ func TestResourceVersions(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "a list has its own resourceVersion, which rises even if its items are unchanged", Proof: func(t *testing.T, c *kit.Cluster) {
-			item := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
-			c.Delete(t, c.Path("v1", "secrets", c.Post(t, c.Path("v1", "secrets"), kit.Secret("b")).Text(t, "metadata", "name"))).Want(t, http.StatusOK)
-			list := c.Get(t, c.Path("v1", "secrets")).Want(t, http.StatusOK)
+			item := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t).ResourceVersion(t)
+			c.Delete(t, c.Path("v1", "secrets", c.Post(t, c.Path("v1", "secrets"), kit.Secret("b")).Text(t, "metadata", "name"))).OK(t)
+			list := c.Get(t, c.Path("v1", "secrets")).OK(t)
 			if list.ResourceVersion(t) == "" || list.ResourceVersion(t) == item {
 				t.Errorf("the list has %q, its only item %s", list.ResourceVersion(t), item)
 			}
 		}},
 		kit.Promise{Statement: "a get without a resourceVersion returns every previously acknowledged write", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
-			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 			for i := range 20 {
-				version := c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).Want(t, http.StatusOK).ResourceVersion(t)
+				version := c.Patch(t, kit.MergePatch, path, map[string]any{"stringData": map[string]string{"n": fmt.Sprint(i)}}).OK(t).ResourceVersion(t)
 				for _, query := range []string{"", "?resourceVersion="} {
-					kit.Equal(t, c.Get(t, path+query).Want(t, http.StatusOK).ResourceVersion(t), version)
+					kit.Equal(t, c.Get(t, path+query).OK(t).ResourceVersion(t), version)
 				}
 			}
 		}},
 		kit.Promise{Statement: "a get at a resourceVersion returns that state or a newer one", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets", "a")
-			old := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
-			last := c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK).ResourceVersion(t)
-			kit.Equal(t, c.Get(t, path+"?resourceVersion="+last).Want(t, http.StatusOK).ResourceVersion(t), last)
+			old := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t).ResourceVersion(t)
+			last := c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).OK(t).ResourceVersion(t)
+			kit.Equal(t, c.Get(t, path+"?resourceVersion="+last).OK(t).ResourceVersion(t), last)
 			for _, version := range []string{"0", "1", old} {
-				if got := c.Get(t, path+"?resourceVersion="+version).Want(t, http.StatusOK).ResourceVersion(t); got != old && got != last {
+				if got := c.Get(t, path+"?resourceVersion="+version).OK(t).ResourceVersion(t); got != old && got != last {
 					t.Errorf("at %s it is %s", version, got)
 				}
 			}
-			c.Delete(t, path).Want(t, http.StatusOK)
+			c.Delete(t, path).OK(t)
 			after := c.Get(t, c.Path("v1", "secrets")).ResourceVersion(t)
-			c.Get(t, path+"?resourceVersion="+after).Refused(t, http.StatusNotFound, "NotFound", `secrets "a" not found`)
+			c.Get(t, path+"?resourceVersion="+after).NotFound(t, `secrets "a" not found`)
 		}},
 		kit.Promise{Statement: "a get ignores resourceVersionMatch", Proof: func(t *testing.T, c *kit.Cluster) {
-			version := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated).ResourceVersion(t)
+			version := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t).ResourceVersion(t)
 			path := c.Path("v1", "secrets", "a")
-			c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).Want(t, http.StatusOK)
-			c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
-			c.Get(t, path+"?resourceVersionMatch=nonsense").Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, path, `{"stringData":{"n":"1"}}`).OK(t)
+			c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).OK(t)
+			c.Get(t, path+"?resourceVersionMatch=nonsense").OK(t)
 		}},
 		kit.Promise{Statement: "lists handle resourceVersion, resourceVersionMatch, limit and continue as in the documentation's table", Proof: func(t *testing.T, c *kit.Cluster) {
 			newTable(t, c, c.Path("v1", "secrets"), kit.Secret).check(t)
@@ -103,19 +103,19 @@ func TestResourceVersions(t *testing.T) {
 			var states [][]string
 			var versions []string
 			note := func() {
-				list := c.Get(t, path).Want(t, http.StatusOK)
+				list := c.Get(t, path).OK(t)
 				states, versions = append(states, list.Names(t)), append(versions, list.ResourceVersion(t))
 			}
 			for _, name := range []string{"c", "a", "b"} {
-				c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+				c.Post(t, path, kit.Secret(name)).Created(t)
 				note()
 			}
-			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			c.Delete(t, path+"/a").OK(t)
 			note()
-			c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret("a")).Created(t)
 			note()
 			for i, version := range versions {
-				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).Want(t, http.StatusOK)
+				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+version).OK(t)
 				if !slices.Equal(list.Names(t), states[i]) || list.ResourceVersion(t) != version {
 					t.Errorf("at %s there were %q, but the list has %q at %s", version, states[i], list.Names(t), list.ResourceVersion(t))
 				}
@@ -123,10 +123,10 @@ func TestResourceVersions(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a list at an exact revision has the objects' past state", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
-			created := c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
-			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"now":"yes"}}}`).Want(t, http.StatusOK)
+			created := c.Post(t, path, kit.Secret("a")).Created(t)
+			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"now":"yes"}}}`).OK(t)
 			for query, found := range map[string]int{"": 1, "&labelSelector=now": 0, "&labelSelector=!now": 1, "&fieldSelector=metadata.name%3Da": 1} {
-				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+created.ResourceVersion(t)+query).Want(t, http.StatusOK)
+				list := c.Get(t, path+"?resourceVersionMatch=Exact&resourceVersion="+created.ResourceVersion(t)+query).OK(t)
 				items, _ := list.Value(t, "items").([]any)
 				if len(items) != found {
 					t.Errorf("%q finds %d", query, len(items))
@@ -139,7 +139,7 @@ func TestResourceVersions(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "a revision that is not reached gets 504 after a while, with its cause and Retry-After", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 			const never = "9000000000000"
 			token := url.QueryEscape(continueToken(9000000000000, "a"))
 			paths := []string{
@@ -169,7 +169,7 @@ func TestResourceVersions(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a read that waits for a revision returns as soon as that is reached", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
-			c.Post(t, path, kit.Secret("a")).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret("a")).Created(t)
 			for _, query := range []string{"/a?resourceVersion=", "?resourceVersion=", "?resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=", "?resourceVersionMatch=Exact&resourceVersion="} {
 				answered := false
 				for attempt := 0; attempt < 5 && !answered; attempt++ { // on a busy machine the write may take longer than the read waits
@@ -177,7 +177,7 @@ func TestResourceVersions(t *testing.T) {
 					answers := make(chan int, 1)
 					go func() { answers <- code(c.Client, path+query+strconv.FormatInt(wanted, 10)) }()
 					for i, at := 0, int64(0); at < wanted; i++ {
-						at = number(t, c.Patch(t, kit.MergePatch, path+"/a", map[string]any{"stringData": map[string]string{"n": fmt.Sprint(attempt, i)}}).Want(t, http.StatusOK))
+						at = number(t, c.Patch(t, kit.MergePatch, path+"/a", map[string]any{"stringData": map[string]string{"n": fmt.Sprint(attempt, i)}}).OK(t))
 					}
 					answered = <-answers == http.StatusOK
 				}

@@ -31,8 +31,8 @@ func TestCBOR(t *testing.T) {
 				c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
 			} {
 				start := c.Get(t, path).ResourceVersion(t)
-				c.Post(t, path, object).Want(t, http.StatusCreated)
-				c.Delete(t, path+"/a").Want(t, http.StatusOK)
+				c.Post(t, path, object).Created(t)
+				c.Delete(t, path+"/a").OK(t)
 				a := c.WatchAs(t, 2, kit.Header{"Accept", kit.CBOR}, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
 				kit.Equal(t, a.Header.Get("Content-Type"), runtime.ContentTypeCBORSequence)
 				var got []any
@@ -53,28 +53,28 @@ func TestCBOR(t *testing.T) {
 					return c.Send(t, http.MethodPatch, path+"?fieldManager="+manager,
 						kit.Header{"Content-Type", applyCBOR, "Accept", kit.CBOR}, kit.EncodeAs(t, kit.CBOR, object))
 				}
-				created := apply(object, "one").Want(t, http.StatusCreated).DecodeAs(t, kit.CBOR)
+				created := apply(object, "one").Created(t).DecodeAs(t, kit.CBOR)
 				fields := created["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)
 				kit.Equal(t, []any{fields["manager"], fields["operation"]}, []any{"one", "Apply"})
 				changed := kit.Manifest("%s", strings.NewReplacer(`"v"`, `"w"`, `"red"`, `"blue"`).
 					Replace(string(kit.JSON(object))))
 				conflict := apply(changed, "two").Want(t, http.StatusConflict).DecodeAs(t, kit.CBOR)
 				kit.Equal(t, conflict["reason"], any("Conflict"))
-				apply(changed, "two&force=true").Want(t, http.StatusOK)
+				apply(changed, "two&force=true").OK(t)
 				delete(object, "data")
 				delete(object, "spec")
-				apply(object, "two").Want(t, http.StatusOK)
+				apply(object, "two").OK(t)
 			}
 		}},
 		kit.Promise{Statement: "other patches have no CBOR encoding", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 			for _, kind := range []string{kit.CBOR, "application/merge-patch+cbor", "application/json-patch+cbor", "application/strategic-merge-patch+cbor"} {
 				c.Patch(t, kind, c.Path("v1", "configmaps", "a"), kit.EncodeAs(t, kit.CBOR, kit.ConfigMap("a", nil))).
 					Refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
 			}
 			a := c.Send(t, http.MethodPatch, c.Path("v1", "configmaps", "a"),
 				kit.Header{"Content-Type", kit.MergePatch, "Accept", kit.CBOR}, `{"data":{"k":"v"}}`)
-			kit.Equal(t, kit.FieldOf(t, a.Want(t, http.StatusOK).DecodeAs(t, kit.CBOR), "data", "k"), any("v"))
+			kit.Equal(t, kit.FieldOf(t, a.OK(t).DecodeAs(t, kit.CBOR), "data", "k"), any("v"))
 		}},
 		kit.Promise{Statement: "CBOR that is not an object, or has a duplicate field, is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 			groupVersion := c.DefineWidgets(t, kit.AnySchema)
@@ -101,9 +101,9 @@ func TestCBOR(t *testing.T) {
 				return c.Send(t, http.MethodPost, c.Path("v1", "configmaps")+"?dryRun=All&fieldValidation="+validation,
 					kit.Header{"Content-Type", kit.CBOR}, body)
 			}
-			create("Strict").Refused(t, http.StatusBadRequest, "BadRequest", "strict decoding error: cbor: found unknown field")
+			create("Strict").BadRequest(t, "strict decoding error: cbor: found unknown field")
 			for validation, warned := range map[string]bool{"Warn": true, "Ignore": false} {
-				a := create(validation).Want(t, http.StatusCreated)
+				a := create(validation).Created(t)
 				if got := strings.Contains(a.Header.Get("Warning"), "unknown field"); got != warned {
 					t.Errorf("%s: the warning is %q", validation, a.Header.Get("Warning"))
 				}
@@ -115,7 +115,7 @@ func TestCBOR(t *testing.T) {
 			w := kit.Widget(groupVersion, "w")
 			w["spec"] = kit.Manifest(`{int: 3, float: 2.5, whole: 2.0, text: "2026-01-01T00:00:00Z", bytes: AAH/, list: [null, true, ""]}`)
 			c.Send(t, http.MethodPost, c.Path(groupVersion, "widgets"), kit.Header{"Content-Type", kit.CBOR},
-				kit.EncodeAs(t, kit.CBOR, w)).Want(t, http.StatusCreated)
+				kit.EncodeAs(t, kit.CBOR, w)).Created(t)
 			kit.Equal(t, c.Get(t, c.Path(groupVersion, "widgets", "w")).Object(t)["spec"],
 				kit.DecodeFrom(t, kit.CBOR, kit.EncodeAs(t, kit.CBOR, w))["spec"])
 			out, ok := c.Kubectl(t, "", "get", "widgets."+strings.Split(groupVersion, "/")[0], "w", "-o", "jsonpath={.spec.int} {.spec.text}")
@@ -137,7 +137,7 @@ func TestWithoutCBOR(t *testing.T) {
 				if strings.Contains(a.Text(t, "message"), "cbor") {
 					t.Errorf("the message names CBOR: %s", a.Body)
 				}
-				c.GetAs(t, "application/cbor, application/json;q=0.9", path).Want(t, http.StatusOK).
+				c.GetAs(t, "application/cbor, application/json;q=0.9", path).OK(t).
 					DecodeAs(t, runtime.ContentTypeJSON)
 			}
 			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.CBOR},

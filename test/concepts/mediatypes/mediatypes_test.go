@@ -43,14 +43,14 @@ var mediaTypes = []kit.Promise{
 	{Statement: "a list is the same in every media type", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, data: {k: AAH/}}", name)).Want(t, http.StatusCreated)
-			c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, name)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "secrets"), kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, data: {k: AAH/}}", name)).Created(t)
+			c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, name)).Created(t)
 		}
 		for path, types := range map[string][]string{c.Path("v1", "secrets"): kit.BuiltInTypes,
 			c.Path(groupVersion, "widgets"): kit.CustomTypes} {
-			want := c.Get(t, path+"?limit=2").Want(t, http.StatusOK).Object(t)
+			want := c.Get(t, path+"?limit=2").OK(t).Object(t)
 			for _, mediaType := range types {
-				got := c.GetAs(t, mediaType, path+"?limit=2").Want(t, http.StatusOK).DecodeAs(t, mediaType)
+				got := c.GetAs(t, mediaType, path+"?limit=2").OK(t).DecodeAs(t, mediaType)
 				// Tokens contain the revision at which they were made.
 				for _, list := range []map[string]any{want, got} {
 					delete(kit.FieldOf(t, list, "metadata").(map[string]any), "resourceVersion")
@@ -61,17 +61,17 @@ var mediaTypes = []kit.Promise{
 		}
 	}},
 	{Statement: "subresources are served in every media type of their resource", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		w := kit.Widget(groupVersion, "w")
 		w["spec"] = map[string]any{"replicas": 3}
-		c.Post(t, c.Path(groupVersion, "widgets"), w).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(groupVersion, "widgets"), w).Created(t)
 		for path, types := range map[string][]string{c.Path("apps/v1", "deployments", "d"): kit.BuiltInTypes,
 			c.Path(groupVersion, "widgets", "w"): kit.CustomTypes} {
 			for _, mediaType := range types {
-				scale := c.GetAs(t, mediaType, path+"/scale").Want(t, http.StatusOK).DecodeAs(t, mediaType)
+				scale := c.GetAs(t, mediaType, path+"/scale").OK(t).DecodeAs(t, mediaType)
 				kit.Equal(t, []any{scale["kind"], kit.FieldOf(t, scale, "spec", "replicas")}, []any{"Scale", 3.0})
-				status := c.GetAs(t, mediaType, path+"/status").Want(t, http.StatusOK).DecodeAs(t, mediaType)
+				status := c.GetAs(t, mediaType, path+"/status").OK(t).DecodeAs(t, mediaType)
 				kit.Equal(t, kit.FieldOf(t, status, "spec", "replicas"), any(3.0))
 			}
 		}
@@ -110,11 +110,11 @@ var mediaTypes = []kit.Promise{
 			"/apis/" + groupVersion: "APIResourceList",
 		} {
 			for _, mediaType := range kit.BuiltInTypes[:3] {
-				kit.Equal(t, c.GetAs(t, mediaType, path).Want(t, http.StatusOK).DecodeAs(t, mediaType)["kind"], any(kind))
+				kit.Equal(t, c.GetAs(t, mediaType, path).OK(t).DecodeAs(t, mediaType)["kind"], any(kind))
 			}
 			c.GetAs(t, kit.CBOR, path).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
 			for _, accept := range []string{"application/cbor, application/json", "application/cbor, application/json;q=0.9"} {
-				kit.Equal(t, c.GetAs(t, accept, path).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)["kind"], any(kind))
+				kit.Equal(t, c.GetAs(t, accept, path).OK(t).DecodeAs(t, runtime.ContentTypeJSON)["kind"], any(kind))
 			}
 		}
 	}},
@@ -124,7 +124,7 @@ var mediaTypes = []kit.Promise{
 			"/.well-known/openid-configuration": runtime.ContentTypeJSON, "/openid/v1/jwks": "application/jwk-set+json",
 		} {
 			for _, accept := range []string{"", "*/*", own, own + ";pretty=1", "application/cbor, " + own + ";q=0.5", "text/html, */*;q=0.8"} {
-				kit.Equal(t, c.GetAs(t, accept, path).Want(t, http.StatusOK).Header.Get("Content-Type"), own)
+				kit.Equal(t, c.GetAs(t, accept, path).OK(t).Header.Get("Content-Type"), own)
 			}
 			for _, accept := range []string{kit.CBOR, "application/yaml", "text/plain", "application/*", "nothing"} {
 				c.GetAs(t, accept, path).Refused(t, http.StatusNotAcceptable, "NotAcceptable", own)
@@ -146,17 +146,17 @@ func roundTrip(t testing.TB, c *kit.Cluster, path, in, out string, object map[st
 		kit.Equal(t, got, kit.DecodeFrom(t, in, kit.EncodeAs(t, in, object)))
 		object["metadata"].(map[string]any)["resourceVersion"] = version // needed by updates of custom resources
 	}
-	same(c.Send(t, http.MethodPost, path, headers, kit.EncodeAs(t, in, object)).Want(t, http.StatusCreated).DecodeAs(t, out))
-	same(c.Send(t, http.MethodPut, path+"/"+name, headers, kit.EncodeAs(t, in, object)).Want(t, http.StatusOK).DecodeAs(t, out))
-	same(c.GetAs(t, out, path+"/"+name).Want(t, http.StatusOK).DecodeAs(t, out))
+	same(c.Send(t, http.MethodPost, path, headers, kit.EncodeAs(t, in, object)).Created(t).DecodeAs(t, out))
+	same(c.Send(t, http.MethodPut, path+"/"+name, headers, kit.EncodeAs(t, in, object)).OK(t).DecodeAs(t, out))
+	same(c.GetAs(t, out, path+"/"+name).OK(t).DecodeAs(t, out))
 	options := kit.EncodeAs(t, in, map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": []any{"All"}})
-	c.Send(t, http.MethodDelete, path+"/"+name, headers, options).Want(t, http.StatusOK).DecodeAs(t, out)
+	c.Send(t, http.MethodDelete, path+"/"+name, headers, options).OK(t).DecodeAs(t, out)
 }
 
 var negotiated = []kit.Promise{
 	{Statement: "without an Accept header, or with one that accepts anything, the response is JSON", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, accept := range []string{"", "*/*", "text/html, */*", "application/json", "application/json;charset=utf-8"} {
-			c.GetAs(t, accept, c.Path("v1", "configmaps")).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)
+			c.GetAs(t, accept, c.Path("v1", "configmaps")).OK(t).DecodeAs(t, runtime.ContentTypeJSON)
 		}
 	}},
 	{Statement: "of several types in Accept, the best supported one is chosen", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -174,8 +174,8 @@ var negotiated = []kit.Promise{
 				kit.Protobuf, "application/yaml"},
 			{"application/cbor, application/vnd.kubernetes.protobuf;q=0.9", kit.CBOR, kit.CBOR},
 		} {
-			c.GetAs(t, test.accept, c.Path("v1", "configmaps")).Want(t, http.StatusOK).DecodeAs(t, test.builtIn)
-			c.GetAs(t, test.accept, c.Path(groupVersion, "widgets")).Want(t, http.StatusOK).DecodeAs(t, test.custom)
+			c.GetAs(t, test.accept, c.Path("v1", "configmaps")).OK(t).DecodeAs(t, test.builtIn)
+			c.GetAs(t, test.accept, c.Path(groupVersion, "widgets")).OK(t).DecodeAs(t, test.custom)
 		}
 	}},
 	{Statement: "a request without a supported type in Accept gets 406 and a list of the supported types", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -202,7 +202,7 @@ var negotiated = []kit.Promise{
 		// As in kube-apiserver, whose router for built-in resources supports no range but */*.
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		c.GetAs(t, "application/*", c.Path("v1", "configmaps")).Refused(t, http.StatusNotAcceptable, "NotAcceptable")
-		c.GetAs(t, "application/*", c.Path(groupVersion, "widgets")).Want(t, http.StatusOK).DecodeAs(t, runtime.ContentTypeJSON)
+		c.GetAs(t, "application/*", c.Path(groupVersion, "widgets")).OK(t).DecodeAs(t, runtime.ContentTypeJSON)
 	}},
 	{Statement: "a body of another type gets 415 and a list of the accepted types", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
@@ -233,21 +233,18 @@ var negotiated = []kit.Promise{
 	}},
 	{Statement: "a body without a type is read as JSON", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", ""}, kit.ConfigMap("a", nil)).
-			Want(t, http.StatusCreated)
-		c.Send(t, http.MethodPost, c.Path(groupVersion, "widgets"), kit.Header{"Content-Type", ""}, kit.Widget(groupVersion, "a")).
-			Want(t, http.StatusCreated)
+		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", ""}, kit.ConfigMap("a", nil)).Created(t)
+		c.Send(t, http.MethodPost, c.Path(groupVersion, "widgets"), kit.Header{"Content-Type", ""}, kit.Widget(groupVersion, "a")).Created(t)
 		c.Send(t, http.MethodPut, c.Path("v1", "configmaps", "a"), kit.Header{"Content-Type", ""}, "kind: ConfigMap").
-			Refused(t, http.StatusBadRequest, "BadRequest", "couldn't get version/kind; json parse error")
+			BadRequest(t, "couldn't get version/kind; json parse error")
 	}},
 	{Statement: "parameters of a Content-Type do not matter", Proof: func(t *testing.T, c *kit.Cluster) {
 		for i, mediaType := range []string{"application/json; charset=utf-8", "application/json;charset=ISO-8859-1", "application/json;stream=watch", "Application/JSON"} {
 			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", mediaType},
-				kit.ConfigMap(fmt.Sprint("c", i), nil)).Want(t, http.StatusCreated)
+				kit.ConfigMap(fmt.Sprint("c", i), nil)).Created(t)
 		}
 		body := kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("p", nil))
-		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf + ";stream=watch"}, body).
-			Want(t, http.StatusCreated)
+		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf + ";stream=watch"}, body).Created(t)
 	}},
 	{Statement: "a body that does not match its type is rejected with 400", Proof: func(t *testing.T, c *kit.Cluster) {
 		object := kit.ConfigMap("a", nil)
@@ -264,14 +261,13 @@ var negotiated = []kit.Promise{
 			{kit.CBOR, kit.EncodeAs(t, kit.Protobuf, object)},
 			{kit.CBOR, nil},
 		} {
-			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", test.mediaType}, test.body).
-				Refused(t, http.StatusBadRequest, "BadRequest")
+			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", test.mediaType}, test.body).BadRequest(t)
 		}
 	}},
 	{Statement: "JSON is indented on request, and for browsers, curl and wget", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Created(t)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		for _, path := range []string{
 			c.Path("v1", "configmaps"), c.Path("v1", "configmaps", "a"), c.Path("v1", "configmaps", "none"),
 			c.Path(groupVersion, "widgets"), c.Path(groupVersion, "widgets", "a"), "/apis/apps", "/apis",

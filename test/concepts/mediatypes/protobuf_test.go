@@ -31,7 +31,7 @@ func envelop(t testing.TB, envelope runtime.Unknown) []byte {
 // "Kubernetes Protobuf encoding"
 var protobufEnvelopes = []kit.Promise{
 	{Statement: "protobuf has an envelope with a magic number and the kind", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"k": "v"})).Created(t)
 		for path, kind := range map[string]string{
 			c.Path("v1", "configmaps", "a"): "ConfigMap", c.Path("v1", "configmaps"): "ConfigMapList",
 			c.Path("v1", "configmaps", "none"): "Status",
@@ -72,25 +72,21 @@ var protobufEnvelopes = []kit.Promise{
 			{"another kind", "cannot be handled as a ConfigMap", changed(func(e *runtime.Unknown) { e.Kind = "Secret" })},
 		} {
 			t.Log(test.what) // the last one identifies a failure
-			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, test.body).
-				Refused(t, http.StatusBadRequest, "BadRequest", test.message)
+			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, test.body).BadRequest(t, test.message)
 		}
 	}},
 	{Statement: "the content of the envelope is read as protobuf, whatever contentType says", Proof: func(t *testing.T, c *kit.Cluster) {
 		// According to the documentation, the field is the encoding of raw. No version of kube-apiserver reads it.
 		envelope := envelopeOf(t, kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("a", nil)))
 		envelope.ContentType = runtime.ContentTypeJSON
-		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).
-			Want(t, http.StatusCreated)
+		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).Created(t)
 		envelope.Raw = []byte(`{"metadata":{"name":"b"}}`)
-		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).
-			Refused(t, http.StatusBadRequest, "BadRequest")
+		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).BadRequest(t)
 	}},
 	{Statement: "an envelope without kind and version is read as an object of the path's kind", Proof: func(t *testing.T, c *kit.Cluster) {
 		envelope := envelopeOf(t, kit.EncodeAs(t, kit.Protobuf, kit.ConfigMap("a", nil)))
 		envelope.TypeMeta = runtime.TypeMeta{}
-		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).
-			Want(t, http.StatusCreated)
-		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")).Want(t, http.StatusOK).Text(t, "kind"), "ConfigMap")
+		c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Content-Type", kit.Protobuf}, envelop(t, envelope)).Created(t)
+		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")).OK(t).Text(t, "kind"), "ConfigMap")
 	}},
 }

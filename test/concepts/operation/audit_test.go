@@ -56,7 +56,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 			before := metav1.NowMicro()
 			path := c.Path("v1", "configmaps") + "?dryRun=All"
 			a, e := log.Send(t, c.Client, http.MethodPost, path, kit.Header{"User-Agent", "prover/1.0"}, kit.ConfigMap("made", nil))
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			if e.APIVersion != "audit.k8s.io/v1" || e.Kind != "Event" || e.Level != "RequestResponse" || e.Verb != "create" ||
 				e.RequestURI != path || e.UserAgent != "prover/1.0" || !slices.Equal(e.SourceIPs, []string{"127.0.0.1"}) {
 				t.Errorf("the event is %+v", e)
@@ -76,7 +76,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 		}},
 		{Statement: "a request is recorded when it is received and when it is completed", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
-			c.Send(t, http.MethodGet, c.Path("v1", "secrets"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
+			c.Send(t, http.MethodGet, c.Path("v1", "secrets"), kit.Header{"Audit-ID", id}, nil).OK(t)
 			wantStages(t, log.Events(t, id, "ResponseComplete"), "RequestReceived", "ResponseComplete")
 		}},
 		{Statement: "a response has the Audit-ID of the request, which is generated if the client sends none", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -107,12 +107,12 @@ func requests(log kit.AuditLog) []kit.Promise {
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"), map[string]any{
 				"metadata": map[string]any{"name": "lister"},
 				"rules":    []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"secrets"}, "verbs": []string{"list"}}},
-			}).Want(t, http.StatusCreated)
+			}).Created(t)
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings"), map[string]any{
 				"metadata": map[string]any{"name": "seers"},
 				"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lister"},
 				"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "seer"}},
-			}).Want(t, http.StatusCreated)
+			}).Created(t)
 			seer := c.Impersonating(t, rest.ImpersonationConfig{UserName: "seer"})
 			harness.Eventually(t, "seer may list secrets", func() bool {
 				a, e = log.Send(t, seer, http.MethodGet, c.Path("v1", "secrets"), nil, nil)
@@ -190,7 +190,7 @@ func requests(log kit.AuditLog) []kit.Promise {
 			gate.arrival(t)
 			<-time.After(600 * time.Millisecond)
 			gate.open()
-			(<-answers).Want(t, http.StatusCreated)
+			(<-answers).Created(t)
 			for _, e := range log.Events(t, id, "ResponseComplete")[1:] {
 				for _, part := range []string{"total", "validating-webhook"} {
 					if spent, err := time.ParseDuration(e.Annotations["apiserver.latency.k8s.io/"+part]); err != nil || spent < 500*time.Millisecond {
@@ -218,8 +218,8 @@ func requests(log kit.AuditLog) []kit.Promise {
 			}
 		}},
 		{Statement: "the first matching rule decides: by resource, name, subresource, verb, namespace, user, group and path", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("private", nil)).Want(t, http.StatusCreated)
-			c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("private", nil)).Created(t)
+			c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Created(t)
 			for _, r := range []struct{ method, path, level string }{
 				{http.MethodGet, c.Path("v1", "configmaps"), "RequestResponse"},
 				{http.MethodGet, c.Path("v1", "configmaps", "private"), "Metadata"},
@@ -240,13 +240,13 @@ func requests(log kit.AuditLog) []kit.Promise {
 			anyone := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			for path, client := range map[string]*kit.Client{c.Path("v1", "limitranges"): c.Client, "/livez": c.Client, "/healthz/ping": c.Client, "/version": anyone} {
 				id := string(uuid.NewUUID())
-				client.Send(t, http.MethodGet, path, kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
+				client.Send(t, http.MethodGet, path, kit.Header{"Audit-ID", id}, nil).OK(t)
 				log.Lacks(t, c.Client, id)
 			}
 		}},
 		{Statement: "stages omitted by a rule are not recorded", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
-			c.Send(t, http.MethodGet, c.Path("v1", "replicationcontrollers"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
+			c.Send(t, http.MethodGet, c.Path("v1", "replicationcontrollers"), kit.Header{"Audit-ID", id}, nil).OK(t)
 			wantStages(t, log.Events(t, id, "ResponseComplete"), "ResponseComplete")
 		}},
 	}

@@ -91,7 +91,7 @@ func TestAuditBackends(t *testing.T) {
 	},
 		kit.Promise{Statement: "a webhook receives lists of events", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
-			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
+			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": "value"})).Created(t)
 			harness.Eventually(t, "the webhook has the last event", func() bool { return len(webhook.of(id)) == 2 })
 			events := webhook.of(id)
 			wantStages(t, events, "RequestReceived", "ResponseComplete")
@@ -101,7 +101,7 @@ func TestAuditBackends(t *testing.T) {
 		}},
 		kit.Promise{Statement: "an event that is too large is sent without bodies", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
-			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 500<<10)})).Want(t, http.StatusCreated)
+			c.Send(t, http.MethodPost, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 500<<10)})).Created(t)
 			harness.Eventually(t, "the webhook has the last event", func() bool { return len(webhook.of(id)) == 2 })
 			e := webhook.of(id)[1]
 			kit.WantAnnotations(t, e, map[string]string{"audit.k8s.io/truncated": "true"})
@@ -110,7 +110,7 @@ func TestAuditBackends(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "in mode blocking-strict, a request that can't be recorded is not executed", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("kept", nil)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("kept", nil)).Created(t)
 			c.Post(t, c.Path("v1", "configmaps")+"?fieldManager=lost", kit.ConfigMap("lost", nil)).Want(t, http.StatusInternalServerError)
 			c.Get(t, c.Path("v1", "configmaps")+"/lost?pretty=lost").Want(t, http.StatusInternalServerError)
 			if names := c.Get(t, c.Path("v1", "configmaps")+"?fieldSelector=metadata.name!=kube-root-ca.crt").Names(t); len(names) != 1 || names[0] != "kept" {
@@ -119,7 +119,7 @@ func TestAuditBackends(t *testing.T) {
 		}},
 		kit.Promise{Statement: "the path - means standard output", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
-			c.Send(t, http.MethodGet, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
+			c.Send(t, http.MethodGet, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, nil).OK(t)
 			harness.Eventually(t, "it is written", func() bool { return len(kit.AuditEvents(t, c.Server.Output(t), id)) == 2 })
 		}},
 	)
@@ -134,7 +134,7 @@ func TestAuditRotation(t *testing.T) {
 	}, kit.Promise{Statement: "a full log is rotated and compressed, and the oldest ones are removed", Proof: func(t *testing.T, c *kit.Cluster) {
 		fill := kit.ConfigMap("a", map[string]string{"key": strings.Repeat("x", 450<<10)}) // twice in an event: a megabyte holds one
 		rotated := func() []string {
-			c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", fill).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", fill).Created(t)
 			files := kit.Must(filepath.Glob(filepath.Join(dir, "audit-*.log.gz")))(t)
 			return files
 		}
@@ -174,7 +174,7 @@ func TestAuditBatches(t *testing.T) {
 		}})
 		c := kit.NewClient(t, server.Config(t))
 		id := string(uuid.NewUUID())
-		c.Send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps", kit.Header{"Audit-ID", id}, nil).Want(t, http.StatusOK)
+		c.Send(t, http.MethodGet, "/api/v1/namespaces/default/configmaps", kit.Header{"Audit-ID", id}, nil).OK(t)
 		if text, err := os.ReadFile(path); err != nil || len(text) > 0 || len(webhook.of(id)) > 0 {
 			t.Errorf("written before the batch is full: %q, %v, %v", text, webhook.of(id), err)
 		}

@@ -30,7 +30,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 		{Statement: "at level Request, the request's object is recorded as sent, with defaults, and the response's is not", Proof: func(t *testing.T, c *kit.Cluster) {
 			service := map[string]any{"metadata": map[string]any{"name": "s"}, "spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}}
 			a, e := l.Send(t, c.Client, http.MethodPost, c.Path("v1", "services"), nil, service)
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			port, _, err := unstructured.NestedString(kit.ObjectOf(e.RequestObject), "spec", "sessionAffinity")
 			if err != nil || port != "None" || e.ResponseObject != nil {
 				t.Errorf("the event is %+v, %v", e, err)
@@ -52,14 +52,14 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			}
 		}},
 		{Statement: "responses to reads are recorded, whatever form the client requests", Proof: func(t *testing.T, c *kit.Cluster) {
-			made := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
+			made := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Created(t)
 			// At one revision, since other tests write meanwhile.
 			only := "?fieldSelector=metadata.name%3Da&resourceVersionMatch=Exact&resourceVersion=" + made.ResourceVersion(t)
 			for _, path := range []string{c.Path("v1", "configmaps", "a"), c.Path("v1", "configmaps") + only} {
 				want := withoutManagedFields(c.Get(t, path).Object(t))
 				for _, form := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "application/json;pretty=1"} {
 					a, e := l.Send(t, c.Client, http.MethodGet, path, kit.Header{"Accept", form}, nil)
-					a.Want(t, http.StatusOK)
+					a.OK(t)
 					if !reflect.DeepEqual(e.ResponseObject, want) {
 						t.Errorf("%s as %s is recorded as %v\ninstead of %v", path, form, e.ResponseObject, want)
 					}
@@ -70,7 +70,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 				"PartialObjectMetadataList": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 			} {
 				a, e := l.Send(t, c.Client, http.MethodGet, c.Path("v1", "configmaps")+only, kit.Header{"Accept", form}, nil)
-				a.Want(t, http.StatusOK)
+				a.OK(t)
 				if e.ResponseObject["kind"] != kind {
 					t.Errorf("%s is recorded as %v", kind, e.ResponseObject)
 				}
@@ -78,7 +78,7 @@ func bodies(l kit.AuditLog) []kit.Promise {
 		}},
 		{Statement: "managed fields are recorded if a rule overrides the policy", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "podtemplates")
-			c.Post(t, path, map[string]any{"metadata": map[string]any{"name": "a"}, "template": podTemplate()}).Want(t, http.StatusCreated)
+			c.Post(t, path, map[string]any{"metadata": map[string]any{"name": "a"}, "template": podTemplate()}).Created(t)
 			for _, path := range []string{path, path + "/a"} {
 				a, e := l.Send(t, c.Client, http.MethodGet, path, nil, nil)
 				if !strings.Contains(string(a.Body), "managedFields") || !reflect.DeepEqual(e.ResponseObject, a.Object(t)) {
@@ -88,34 +88,34 @@ func bodies(l kit.AuditLog) []kit.Promise {
 		}},
 		{Statement: "a patch is recorded as sent", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "configmaps", "a")
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", map[string]string{"key": "value"})).Created(t)
 			for kind, patch := range map[string]any{
 				kit.MergePatch:     map[string]any{"data": map[string]any{"merge": "x"}},
 				kit.StrategicPatch: map[string]any{"data": map[string]any{"strategic": "x"}},
 				kit.JSONPatch:      []any{map[string]any{"op": "add", "path": "/data/json", "value": "x"}},
 			} {
 				a, e := l.Send(t, c.Client, http.MethodPatch, path, kit.Header{"Content-Type", kind}, patch)
-				a.Want(t, http.StatusOK)
+				a.OK(t)
 				if e.Verb != "patch" || !reflect.DeepEqual(e.RequestObject, patch) || !reflect.DeepEqual(e.ResponseObject, withoutManagedFields(a.Object(t))) {
 					t.Errorf("%s is recorded as %v and %v", kind, e.RequestObject, e.ResponseObject)
 				}
 			}
 			applied := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"applied": "x"}}
 			a, e := l.Send(t, c.Client, http.MethodPatch, path+"?fieldManager=prover", kit.Header{"Content-Type", kit.ApplyPatch}, applied)
-			a.Want(t, http.StatusOK)
+			a.OK(t)
 			if !reflect.DeepEqual(e.RequestObject, applied) {
 				t.Errorf("the applied configuration is recorded as %v", e.RequestObject)
 			}
 		}},
 		{Statement: "a deletion is recorded with its options and its response", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 			a, e := l.Send(t, c.Client, http.MethodDelete, c.Path("v1", "configmaps", "a"), nil, map[string]any{"propagationPolicy": "Background"})
-			a.Want(t, http.StatusOK)
+			a.OK(t)
 			if kit.ObjectOf(e.RequestObject)["propagationPolicy"] != "Background" || e.ResponseObject["kind"] != "Status" || e.ResponseObject["status"] != "Success" {
 				t.Errorf("the event is %+v", e)
 			}
 			a, e = l.Send(t, c.Client, http.MethodDelete, c.Path("v1", "configmaps")+"?labelSelector=none", nil, nil)
-			a.Want(t, http.StatusOK)
+			a.OK(t)
 			if e.Verb != "deletecollection" || e.ResponseObject["kind"] != "ConfigMapList" {
 				t.Errorf("the event is %+v", e)
 			}
@@ -128,9 +128,9 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			}
 		}},
 		{Statement: "a subresource is recorded as one", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Post(t, c.Path("v1", "serviceaccounts"), map[string]any{"metadata": map[string]any{"name": "a"}}).Want(t, http.StatusCreated)
+			c.Post(t, c.Path("v1", "serviceaccounts"), map[string]any{"metadata": map[string]any{"name": "a"}}).Created(t)
 			a, e := l.Send(t, c.Client, http.MethodPost, c.Path("v1", "serviceaccounts", "a", "token"), nil, map[string]any{})
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			if o := e.ObjectRef; o == nil || o.Resource != "serviceaccounts" || o.Subresource != "token" || o.Name != "a" || e.ResponseObject != nil {
 				t.Errorf("the event is %+v", e)
 			}
@@ -147,13 +147,13 @@ func bodies(l kit.AuditLog) []kit.Promise {
 					}}},
 				},
 			}
-			c.Post(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).Want(t, http.StatusCreated)
+			c.Post(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).Created(t)
 			path := c.Path("audit.example.com/v1", plural)
 			harness.Eventually(t, "the custom resource is served", func() bool { return c.Get(t, path).Code == http.StatusOK })
 
 			custom := map[string]any{"apiVersion": "audit.example.com/v1", "kind": "Audited", "metadata": map[string]any{"name": "a"}, "spec": "text"}
 			a, e := l.Send(t, c.Client, http.MethodPost, path, nil, custom)
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			if kit.ObjectOf(e.RequestObject)["spec"] != "text" || !reflect.DeepEqual(e.ResponseObject, withoutManagedFields(a.Object(t))) {
 				t.Errorf("the event is %+v", e)
 			}
@@ -168,15 +168,15 @@ func bodies(l kit.AuditLog) []kit.Promise {
 			namespace := c.Namespace + "-audited"
 			c.Post(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{
 				"name": namespace, "labels": map[string]any{"pod-security.kubernetes.io/audit": "baseline"},
-			}}).Want(t, http.StatusCreated)
+			}}).Created(t)
 			path := "/api/v1/namespaces/" + namespace
-			c.Post(t, path+"/serviceaccounts", map[string]any{"metadata": map[string]any{"name": "a"}}).Want(t, http.StatusCreated)
+			c.Post(t, path+"/serviceaccounts", map[string]any{"metadata": map[string]any{"name": "a"}}).Created(t)
 			spec := podTemplate()["spec"].(map[string]any)
 			spec["serviceAccountName"], spec["hostNetwork"] = "a", true
 			a, e := l.Send(t, c.Client, http.MethodPost, path+"/pods", nil, map[string]any{
 				"metadata": map[string]any{"name": "p"}, "spec": spec,
 			})
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			kit.WantAnnotations(t, e, map[string]string{
 				"pod-security.kubernetes.io/enforce-policy":   "privileged:latest",
 				"pod-security.kubernetes.io/audit-violations": `would violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`,
@@ -194,11 +194,11 @@ func bodies(l kit.AuditLog) []kit.Promise {
 					"validations":      []any{map[string]any{"expression": "false", "message": "never"}},
 					"auditAnnotations": []any{map[string]any{"key": "name", "valueExpression": "'it is ' + object.metadata.name"}},
 				},
-			}).Want(t, http.StatusCreated)
+			}).Created(t)
 			c.Post(t, group+"validatingadmissionpolicybindings", map[string]any{
 				"metadata": map[string]any{"name": c.Namespace},
 				"spec":     map[string]any{"policyName": c.Namespace, "validationActions": []string{"Audit"}},
-			}).Want(t, http.StatusCreated)
+			}).Created(t)
 
 			var e kit.AuditEvent
 			harness.Eventually(t, "the policy is in effect", func() bool {

@@ -38,7 +38,7 @@ func TestFairness(t *testing.T) {
 				},
 				priorityLevels: {"catch-all", "exempt", "global-default", "leader-election", "node-high", "system", "workload-high", "workload-low"},
 			} {
-				names := c.Get(t, path).Want(t, http.StatusOK).Names(t)
+				names := c.Get(t, path).OK(t).Names(t)
 				names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "fairness") })
 				if !slices.Equal(names, want) {
 					t.Errorf("%s has %v instead of %v", path, names, want)
@@ -78,7 +78,7 @@ func TestFairness(t *testing.T) {
 		kit.Promise{Statement: "a flow schema whose priority level is missing reports that, and requests match the next one", Proof: func(t *testing.T, c *kit.Cluster) {
 			user := c.As(t, c.Namespace)
 			c.Post(t, flowSchemas, kit.Manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 60, priorityLevelConfiguration: {name: %[1]s},
-				rules: [{subjects: [{kind: User, user: {name: %[1]s}}], nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
+				rules: [{subjects: [{kind: User, user: {name: %[1]s}}], nonResourceRules: [{verbs: ["*"], nonResourceURLs: ["*"]}]}]}}`, c.Namespace)).Created(t)
 			dangling := func(want string) {
 				t.Helper()
 				harness.Eventually(t, "Dangling is "+want, func() bool {
@@ -92,7 +92,7 @@ func TestFairness(t *testing.T) {
 			if got, want := user.Get(t, "/version").Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), c.Get(t, flowSchemas+"/global-default").Text(t, "metadata", "uid"); got != want {
 				t.Errorf("the flow schema is %q instead of %q", got, want)
 			}
-			level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {limitResponse: {type: Reject}}}}`, c.Namespace)).Want(t, http.StatusCreated)
+			level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {limitResponse: {type: Reject}}}}`, c.Namespace)).Created(t)
 			dangling("False")
 			harness.Eventually(t, "the level is in effect", func() bool {
 				return user.Get(t, "/version").Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level.Text(t, "metadata", "uid")
@@ -103,13 +103,13 @@ func TestFairness(t *testing.T) {
 			user, dispatched := c.As(t, "jane"), `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`
 			// A server that has just started needs a moment to read the flow schema.
 			harness.Eventually(t, "a request is counted for global-default", func() bool {
-				user.Get(t, "/version").Want(t, http.StatusOK)
+				user.Get(t, "/version").OK(t)
 				return strings.Contains(string(c.Get(t, "/metrics").Body), dispatched)
 			})
 			for dump, column := range map[string]string{
 				"dump_priority_levels": "PriorityLevelName", "dump_queues": "PriorityLevelName", "dump_requests": "FlowSchemaName",
 			} {
-				if a := c.Get(t, "/debug/api_priority_and_fairness/"+dump).Want(t, http.StatusOK); !strings.Contains(string(a.Body), column) {
+				if a := c.Get(t, "/debug/api_priority_and_fairness/"+dump).OK(t); !strings.Contains(string(a.Body), column) {
 					t.Errorf("%s is\n%s", dump, a.Body)
 				}
 			}
@@ -123,10 +123,10 @@ func flood(t *testing.T, c *kit.Cluster) {
 	flooder, other := writer(t, c, c.Namespace+"-flooder"), writer(t, c, c.Namespace+"-other")
 	level := c.Post(t, priorityLevels, kit.Manifest(`{metadata: {name: %s}, spec: {type: Limited, limited: {
 		nominalConcurrencyShares: 1, lendablePercent: 0, borrowingLimitPercent: 0,
-		limitResponse: {type: Queue, queuing: {queues: 512, handSize: 1, queueLengthLimit: 6}}}}}`, c.Namespace)).Want(t, http.StatusCreated).Text(t, "metadata", "uid")
+		limitResponse: {type: Queue, queuing: {queues: 512, handSize: 1, queueLengthLimit: 6}}}}}`, c.Namespace)).Created(t).Text(t, "metadata", "uid")
 	c.Post(t, flowSchemas, kit.Manifest(`{metadata: {name: %[1]s}, spec: {matchingPrecedence: 50, priorityLevelConfiguration: {name: %[1]s}, distinguisherMethod: {type: ByUser},
 		rules: [{subjects: [{kind: User, user: {name: %[1]s-flooder}}, {kind: User, user: {name: %[1]s-other}}],
-			resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], namespaces: ["*"]}]}]}}`, c.Namespace)).Want(t, http.StatusCreated)
+			resourceRules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"], namespaces: ["*"]}]}]}}`, c.Namespace)).Created(t)
 	maps := c.Path("v1", "configmaps")
 	for _, user := range []*kit.Client{flooder, other} {
 		harness.Eventually(t, "the level is in effect", func() bool { return user.Get(t, maps).Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == level })
@@ -141,9 +141,9 @@ func flood(t *testing.T, c *kit.Cluster) {
 	for range requests - fit {
 		tooMany(t, (<-answers))
 	}
-	c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
-	c.As(t, "jane").Get(t, "/version").Want(t, http.StatusOK)
-	c.Anonymous(t).Get(t, "/livez").Want(t, http.StatusOK)
+	c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Created(t)
+	c.As(t, "jane").Get(t, "/version").OK(t)
+	c.Anonymous(t).Get(t, "/livez").OK(t)
 
 	go func() { others <- other.Post(t, maps, kit.ConfigMap("by-other", nil)) }()
 	harness.Eventually(t, "the other user waits, too", func() bool {
@@ -162,7 +162,7 @@ func flood(t *testing.T, c *kit.Cluster) {
 		gate.pass()
 		select {
 		case a := <-others:
-			a.Want(t, http.StatusCreated)
+			a.Created(t)
 			done = true
 		case <-gate.arrivals:
 		case <-time.After(kit.RequestTimeout):
@@ -174,7 +174,7 @@ func flood(t *testing.T, c *kit.Cluster) {
 	}
 	gate.open()
 	for range fit {
-		(<-answers).Want(t, http.StatusCreated)
+		(<-answers).Created(t)
 	}
 }
 
@@ -199,12 +199,12 @@ func TestPlainLimits(t *testing.T) {
 			}
 			tooMany(t, user.Post(t, maps, kit.ConfigMap("refused", nil)))
 			tooMany(t, user.Delete(t, maps+"/missing"))
-			a := user.Get(t, maps).Want(t, http.StatusOK)
+			a := user.Get(t, maps).OK(t)
 			kit.Equal(t, a.Header.Get("X-Kubernetes-Pf-Flowschema-Uid"), "")
-			c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Want(t, http.StatusCreated)
+			c.Post(t, maps, kit.ConfigMap("by-admin", nil)).Created(t)
 			gate.open()
 			for range cap(answers) {
-				(<-answers).Want(t, http.StatusCreated)
+				(<-answers).Created(t)
 			}
 			harness.Eventually(t, "the user may write again", func() bool {
 				return user.Post(t, maps+"?dryRun=All", kit.ConfigMap("a", nil)).Code == http.StatusCreated
@@ -265,9 +265,9 @@ func newGate(t *testing.T, c *kit.Cluster, user string) *gate {
 	c.Post(t, c.ClusterPath("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"), kit.Manifest(`{metadata: {name: %[1]s}, webhooks: [{name: gate.example.com,
 		sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 30, clientConfig: {url: %[2]q, caBundle: %[3]s},
 		namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}},
-		rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}]}`, c.Namespace, server.URL, kit.JSON(ca))).Want(t, http.StatusCreated)
+		rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]}]}`, c.Namespace, server.URL, kit.JSON(ca))).Created(t)
 	harness.Eventually(t, "the webhook is in effect", func() bool {
-		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("probe", nil)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps")+"?dryRun=All", kit.ConfigMap("probe", nil)).Created(t)
 		return inForce.Load()
 	})
 	return g
@@ -294,10 +294,10 @@ func TestListCost(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := kit.NewClient(t, server.Config(t))
-		c.Get(t, "/api/v1/configmaps").Want(t, http.StatusOK)
+		c.Get(t, "/api/v1/configmaps").OK(t)
 		big := strings.Repeat("x", 200<<10)
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap(name, map[string]string{"key": big})).Want(t, http.StatusCreated)
+			c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap(name, map[string]string{"key": big})).Created(t)
 		}
 		metric := func(name string) float64 {
 			var value float64
@@ -313,12 +313,12 @@ func TestListCost(t *testing.T) {
 		// A list of that size takes several seats (of 100 kB each), a get one.
 		manager := (&kit.Cluster{Config: server.Config(t)}).As(t, "system:kube-controller-manager")
 		const seats = `apiserver_flowcontrol_work_estimated_seats_sum{flow_schema="kube-controller-manager",priority_level="workload-high"}`
-		manager.Get(t, "/version").Want(t, http.StatusOK)
+		manager.Get(t, "/version").OK(t)
 		before := metric(seats)
 		manager.Get(t, "/api/v1/namespaces/default/configmaps/a")
 		kit.Equal(t, metric(seats)-before, 1.0)
 		before = metric(seats)
-		manager.Get(t, "/api/v1/configmaps").Want(t, http.StatusOK)
+		manager.Get(t, "/api/v1/configmaps").OK(t)
 		if taken := metric(seats) - before; taken < 3 {
 			t.Errorf("a list takes %v seats", taken)
 		}

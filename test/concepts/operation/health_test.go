@@ -34,7 +34,7 @@ func TestHealth(t *testing.T) {
 	kit.Prove(t, nil,
 		kit.Promise{Statement: "a healthy server returns ok", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
-				a := c.Get(t, path).Want(t, http.StatusOK)
+				a := c.Get(t, path).OK(t)
 				if string(a.Body) != "ok" || a.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 					t.Errorf("%s returns %q as %s", path, a.Body, a.Header.Get("Content-Type"))
 				}
@@ -44,7 +44,7 @@ func TestHealth(t *testing.T) {
 			for path, want := range map[string][]string{
 				"/healthz": {"ping", "datastore"}, "/livez": {"ping"}, "/readyz": {"ping", "datastore", "informer-sync", "shutdown"},
 			} {
-				a := c.Get(t, path+"?verbose").Want(t, http.StatusOK)
+				a := c.Get(t, path+"?verbose").OK(t)
 				checks := checks(a)
 				for _, check := range append(want, "poststarthook/start-kube-aggregator-informers") {
 					if !slices.Contains(checks, check) {
@@ -60,7 +60,7 @@ func TestHealth(t *testing.T) {
 		kit.Promise{Statement: "every check has its own path", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				for _, check := range checks(c.Get(t, path+"?verbose")) {
-					if a := c.Get(t, path+"/"+check).Want(t, http.StatusOK); string(a.Body) != "ok" {
+					if a := c.Get(t, path+"/"+check).OK(t); string(a.Body) != "ok" {
 						t.Errorf("%s/%s returns %q", path, check, a.Body)
 					}
 				}
@@ -74,7 +74,7 @@ func TestHealth(t *testing.T) {
 		kit.Promise{Statement: "?exclude skips checks, and may be repeated", Proof: func(t *testing.T, c *kit.Cluster) {
 			for _, path := range healthPaths {
 				all := checks(c.Get(t, path+"?verbose"))
-				a := c.Get(t, path+"?verbose&exclude=ping&exclude=log").Want(t, http.StatusOK)
+				a := c.Get(t, path+"?verbose&exclude=ping&exclude=log").OK(t)
 				if got := checks(a); len(got) != len(all)-2 || slices.Contains(got, "ping") || slices.Contains(got, "log") {
 					t.Errorf("%s has %v", path, got)
 				}
@@ -86,7 +86,7 @@ func TestHealth(t *testing.T) {
 			}
 		}},
 		kit.Promise{Statement: "excluding an unknown check only causes a warning", Proof: func(t *testing.T, c *kit.Cluster) {
-			a := c.Get(t, "/readyz?verbose&exclude=unknown&exclude=other").Want(t, http.StatusOK)
+			a := c.Get(t, "/readyz?verbose&exclude=unknown&exclude=other").OK(t)
 			if want := `warn: some health checks cannot be excluded: no matches for "other","unknown"`; !strings.Contains(string(a.Body), want) {
 				t.Errorf("no %q in\n%s", want, a.Body)
 			}
@@ -94,14 +94,14 @@ func TestHealth(t *testing.T) {
 		kit.Promise{Statement: "all users may read the server's health, but not single checks", Proof: func(t *testing.T, c *kit.Cluster) {
 			anyone := kit.NewClient(t, rest.AnonymousClientConfig(c.Config))
 			for _, path := range healthPaths {
-				anyone.Get(t, path).Want(t, http.StatusOK)
-				anyone.Get(t, path+"?verbose").Want(t, http.StatusOK)
-				anyone.Get(t, path+"/ping").Refused(t, http.StatusForbidden, "Forbidden", path+"/ping")
+				anyone.Get(t, path).OK(t)
+				anyone.Get(t, path+"?verbose").OK(t)
+				anyone.Get(t, path+"/ping").Forbidden(t, path+"/ping")
 			}
 		}},
 		kit.Promise{Statement: "metrics show the results of checks", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Get(t, "/readyz").Want(t, http.StatusOK)
-			slis := string(c.Get(t, "/metrics/slis").Want(t, http.StatusOK).Body)
+			c.Get(t, "/readyz").OK(t)
+			slis := string(c.Get(t, "/metrics/slis").OK(t).Body)
 			for _, line := range []string{`kubernetes_healthcheck{name="ping",type="readyz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} `} {
 				if !strings.Contains(slis, line) {
 					t.Errorf("no %s in\n%s", line, slis)
@@ -127,7 +127,7 @@ func TestHealthOutage(t *testing.T) {
 				t.Errorf("no %q in the response of %s:\n%s", line, path, a.Body)
 			}
 		}
-		c.Get(t, path+"/ping").Want(t, http.StatusOK)
+		c.Get(t, path+"/ping").OK(t)
 		for _, check := range []string{"etcd", "datastore"} {
 			a = c.Get(t, path+"/"+check).Want(t, http.StatusInternalServerError)
 			if want := "internal server error: the datastore does not answer\n"; string(a.Body) != want {
@@ -135,13 +135,13 @@ func TestHealthOutage(t *testing.T) {
 			}
 		}
 	}
-	c.Get(t, "/healthz?exclude=datastore").Want(t, http.StatusOK)
-	c.Get(t, "/healthz?exclude=etcd").Want(t, http.StatusOK)
-	c.Get(t, "/readyz?exclude=datastore").Want(t, http.StatusOK)
-	c.Get(t, "/readyz?exclude=etcd&exclude=etcd-readiness").Want(t, http.StatusOK)
+	c.Get(t, "/healthz?exclude=datastore").OK(t)
+	c.Get(t, "/healthz?exclude=etcd").OK(t)
+	c.Get(t, "/readyz?exclude=datastore").OK(t)
+	c.Get(t, "/readyz?exclude=etcd&exclude=etcd-readiness").OK(t)
 	c.Get(t, "/readyz/etcd-readiness").Want(t, http.StatusInternalServerError)
-	c.Get(t, "/livez").Want(t, http.StatusOK)
-	c.Get(t, "/livez/etcd").Want(t, http.StatusOK)
+	c.Get(t, "/livez").OK(t)
+	c.Get(t, "/livez/etcd").OK(t)
 	kit.NoError(t, postgres.Start())
 	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
 		harness.Eventually(t, path+" succeeds again", func() bool { return c.Get(t, path).Code == http.StatusOK })
@@ -159,9 +159,9 @@ func TestHealthShutdown(t *testing.T) {
 			t.Errorf("/readyz returns\n%s", body)
 		}
 		c.Get(t, "/readyz/shutdown").Want(t, http.StatusInternalServerError)
-		c.Get(t, "/livez").Want(t, http.StatusOK)
-		c.Get(t, "/healthz").Want(t, http.StatusOK)
-		c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap("late", nil)).Want(t, http.StatusCreated)
+		c.Get(t, "/livez").OK(t)
+		c.Get(t, "/healthz").OK(t)
+		c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap("late", nil)).Created(t)
 	})
 }
 
@@ -180,11 +180,11 @@ func TestHealthGrace(t *testing.T) {
 					"apiGroups": []string{"rbac.authorization.k8s.io"}, "apiVersions": []string{"v1"}, "resources": []string{"clusterroles"}, "operations": []string{"CREATE"},
 				}},
 			}},
-		}).Want(t, http.StatusCreated)
+		}).Created(t)
 		harness.Eventually(t, "the webhook is in effect", func() bool {
 			return c.Post(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles?dryRun=All", map[string]any{"metadata": map[string]any{"name": "denied"}}).Code != http.StatusCreated
 		})
-		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user").Want(t, http.StatusOK)
+		c.Delete(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:basic-user").OK(t)
 		server.Stop(t)
 
 		const hook = "poststarthook/rbac/bootstrap-roles"

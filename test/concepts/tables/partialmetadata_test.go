@@ -2,7 +2,6 @@ package tables
 
 import (
 	"encoding/json"
-	"net/http"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,7 @@ var partialMetadata = []kit.Promise{
 	{Statement: "an object can be requested with only its metadata, in both versions, also for custom resources", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, created := range labelledPair(t, c) {
 			for _, version := range []string{"v1", "v1beta1"} {
-				a := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, version), path+"/a").Want(t, http.StatusOK)
+				a := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, version), path+"/a").OK(t)
 				kit.Equal(t, []string{a.Text(t, "kind"), a.Text(t, "apiVersion"), a.Header.Get("Content-Type")}, []string{"PartialObjectMetadata", "meta.k8s.io/" + version, "application/json"})
 				kit.Equal(t, a.Value(t, "metadata"), created.Value(t, "metadata"))
 				kit.Equal(t, len(a.Object(t)), 3)
@@ -27,7 +26,7 @@ var partialMetadata = []kit.Promise{
 	{Statement: "a list of metadata has kind and version of each item, and the list's own metadata", Proof: func(t *testing.T, c *kit.Cluster) {
 		for path, created := range labelledPair(t, c) {
 			for _, version := range []string{"v1", "v1beta1"} {
-				list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, version), path+"?limit=1").Want(t, http.StatusOK)
+				list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, version), path+"?limit=1").OK(t)
 				kit.Equal(t, []string{list.Text(t, "kind"), list.Text(t, "apiVersion")}, []string{"PartialObjectMetadataList", "meta.k8s.io/" + version})
 				item := list.Value(t, "items").([]any)[0].(map[string]any)
 				kit.Equal(t, item, map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/" + version, "metadata": created.Value(t, "metadata")})
@@ -52,10 +51,10 @@ var partialMetadata = []kit.Promise{
 				version = "autoscaling/v2"
 			}
 			path := c.Path(version, resource)
-			c.Post(t, path, json.RawMessage(object)).Want(t, http.StatusCreated)
-			one := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, "v1"), path+"/a").Want(t, http.StatusOK)
+			c.Post(t, path, json.RawMessage(object)).Created(t)
+			one := c.GetAs(t, kit.AsMetadata(runtime.ContentTypeJSON, "v1"), path+"/a").OK(t)
 			kit.Equal(t, one.Value(t, "metadata", "annotations"), any(map[string]any{"kept": "x"}))
-			list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, "v1"), path).Want(t, http.StatusOK)
+			list := c.GetAs(t, kit.AsMetadataList(runtime.ContentTypeJSON, "v1"), path).OK(t)
 			kit.Equal(t, list.Value(t, "items").([]any)[0].(map[string]any)["metadata"], one.Value(t, "metadata"))
 		}
 	}},
@@ -80,8 +79,8 @@ func labelledPair(t *testing.T, c *kit.Cluster) map[string]kit.Answer {
 	version := c.DefineWidgets(t, kit.AnySchema)
 	pairs := map[string]kit.Answer{}
 	for path, object := range map[string]map[string]any{c.Path("v1", "secrets"): kit.Secret("a"), c.Path(version, "widgets"): kit.Widget(version, "a")} {
-		pairs[path] = c.Post(t, path, kit.With(object, "a", "metadata", "labels", "l")).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.With(kit.With(object, "b", "metadata", "name"), "b", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		pairs[path] = c.Post(t, path, kit.With(object, "a", "metadata", "labels", "l")).Created(t)
+		c.Post(t, path, kit.With(kit.With(object, "b", "metadata", "name"), "b", "metadata", "labels", "l")).Created(t)
 	}
 	return pairs
 }

@@ -81,7 +81,7 @@ var tables = []kit.Promise{
 					continue
 				}
 				for accept, version := range map[string]string{tableV1: "meta.k8s.io/v1", tableV1beta1: "meta.k8s.io/v1beta1"} {
-					table := c.GetAs(t, accept, c.ClusterPath(group.GroupVersion, resource.Name)).Want(t, http.StatusOK)
+					table := c.GetAs(t, accept, c.ClusterPath(group.GroupVersion, resource.Name)).OK(t)
 					if table.Text(t, "kind") != "Table" || table.Text(t, "apiVersion") != version || table.Header.Get("Content-Type") != "application/json" {
 						t.Errorf("%s: %s %s", table.Request, table.Text(t, "kind"), table.Text(t, "apiVersion"))
 					}
@@ -99,11 +99,11 @@ var tables = []kit.Promise{
 	}},
 	{Statement: "built-in resources have their own columns, and those with a priority are for wide output", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("s"), "None", "spec", "clusterIP")).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("x")).Want(t, http.StatusCreated)
-		c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Created(t)
+		c.Post(t, c.Path("v1", "services"), kit.With(kit.Service("s"), "None", "spec", "clusterIP")).Created(t)
+		c.Post(t, c.Path("apps/v1", "deployments"), kit.Deployment("d")).Created(t)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("x")).Created(t)
+		c.Post(t, c.ClusterPath("v1", "nodes"), kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Created(t)
 		for _, want := range []struct {
 			path, columns string
 			cells         []any
@@ -116,7 +116,7 @@ var tables = []kit.Promise{
 				[]any{c.Namespace, "Unknown", "<none>", "", "<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"}},
 			{c.ClusterPath("v1", "namespaces", c.Namespace), "Name, Status, Age", []any{c.Namespace, "Active"}},
 		} {
-			table := c.GetAs(t, tableV1, want.path).Want(t, http.StatusOK)
+			table := c.GetAs(t, tableV1, want.path).OK(t)
 			kit.Equal(t, columns(t, table), want.columns)
 			kit.Equal(t, tableRows(t, table), [][]any{want.cells})
 		}
@@ -124,31 +124,31 @@ var tables = []kit.Promise{
 	{Statement: "a Table has the metadata of the list, and pages", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, path, kit.Secret(name)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Secret(name)).Created(t)
 		}
-		first := c.GetAs(t, tableV1, path+"?limit=2").Want(t, http.StatusOK)
+		first := c.GetAs(t, tableV1, path+"?limit=2").OK(t)
 		kit.Equal(t, tableRows(t, first), [][]any{{"a", "Opaque", 0.0}, {"b", "Opaque", 0.0}})
 		kit.Equal(t, first.Value(t, "metadata", "remainingItemCount"), any(1.0))
-		second := c.GetAs(t, tableV1, path+"?limit=2&continue="+first.Text(t, "metadata", "continue")).Want(t, http.StatusOK)
+		second := c.GetAs(t, tableV1, path+"?limit=2&continue="+first.Text(t, "metadata", "continue")).OK(t)
 		kit.Equal(t, tableRows(t, second), [][]any{{"c", "Opaque", 0.0}})
 		kit.Equal(t, columns(t, second), columns(t, first))
 		kit.Equal(t, []any{second.ResourceVersion(t), second.Text(t, "metadata", "continue"), second.Value(t, "metadata", "remainingItemCount")}, []any{first.ResourceVersion(t), "", nil})
 		// A token works for any form.
 		kit.Equal(t, c.NextPage(t, path+"?", first).Names(t), []string{"c"})
-		kit.Equal(t, tableRows(t, c.GetAs(t, tableV1, path+"?labelSelector=none").Want(t, http.StatusOK)), [][]any{})
-		kit.Equal(t, len(tableRows(t, c.GetAs(t, tableV1, path+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion(t)).Want(t, http.StatusOK))), 3)
+		kit.Equal(t, tableRows(t, c.GetAs(t, tableV1, path+"?labelSelector=none").OK(t)), [][]any{})
+		kit.Equal(t, len(tableRows(t, c.GetAs(t, tableV1, path+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion(t)).OK(t))), 3)
 	}},
 	{Statement: "a Table of one object has its row and its resourceVersion", Proof: func(t *testing.T, c *kit.Cluster) {
-		created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
-		table := c.GetAs(t, tableV1, c.Path("v1", "secrets", "a")).Want(t, http.StatusOK)
+		created := c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
+		table := c.GetAs(t, tableV1, c.Path("v1", "secrets", "a")).OK(t)
 		kit.Equal(t, tableRows(t, table), [][]any{{"a", "Opaque", 0.0}})
 		kit.Equal(t, table.ResourceVersion(t), created.ResourceVersion(t))
-		c.GetAs(t, tableV1, c.Path("v1", "secrets", "none")).Refused(t, http.StatusNotFound, "NotFound", `secrets "none" not found`)
+		c.GetAs(t, tableV1, c.Path("v1", "secrets", "none")).NotFound(t, `secrets "none" not found`)
 	}},
 	{Statement: "includeObject selects what a row includes: nothing, the metadata or the whole object", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret("a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.With(kit.Secret("a"), map[string]string{"l": "1"}, "metadata", "labels")).Created(t)
 		version := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(version, "widgets"), kit.With(kit.Widget(version, "a"), map[string]string{"l": "1"}, "metadata", "labels")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(version, "widgets"), kit.With(kit.Widget(version, "a"), map[string]string{"l": "1"}, "metadata", "labels")).Created(t)
 		for path, kind := range map[string][]any{c.Path("v1", "secrets"): {"v1", "Secret"}, c.Path(version, "widgets"): {version, "Widget"}} {
 			for accept, metaVersion := range map[string]string{tableV1: "meta.k8s.io/v1", tableV1beta1: "meta.k8s.io/v1beta1"} {
 				for query, want := range map[string][]any{
@@ -156,7 +156,7 @@ var tables = []kit.Promise{
 					"includeObject=Object": kind, "includeObject=None": nil,
 				} {
 					for _, read := range []string{path + "?" + query, path + "/a?" + query, path + "?limit=1&" + query} {
-						object := rowObjects(t, c.GetAs(t, accept, read).Want(t, http.StatusOK))[0]
+						object := rowObjects(t, c.GetAs(t, accept, read).OK(t))[0]
 						if want == nil {
 							kit.Equal(t, object, map[string]any(nil))
 							continue
@@ -169,14 +169,14 @@ var tables = []kit.Promise{
 					}
 				}
 			}
-			c.GetAs(t, tableV1, path+"?includeObject=Everything").Refused(t, http.StatusBadRequest, "BadRequest", `includeObject: Invalid value: "Everything": must be 'Metadata', 'Object', 'None', or empty`)
+			c.GetAs(t, tableV1, path+"?includeObject=Everything").BadRequest(t, `includeObject: Invalid value: "Everything": must be 'Metadata', 'Object', 'None', or empty`)
 		}
 	}},
 	{Statement: "a custom resource without columns has name and age", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Created(t)
 		for _, accept := range []string{tableV1, tableV1beta1} {
-			table := c.GetAs(t, accept, c.Path(version, "widgets")).Want(t, http.StatusOK)
+			table := c.GetAs(t, accept, c.Path(version, "widgets")).OK(t)
 			kit.Equal(t, columns(t, table), "Name, Age")
 			kit.Equal(t, tableRows(t, table), [][]any{{"a"}})
 		}
@@ -190,16 +190,16 @@ var tables = []kit.Promise{
 				{name: Born, type: date, jsonPath: .spec.born}, {name: Missing, type: string, jsonPath: .spec.nothing},
 				{name: List, type: string, jsonPath: ".spec.list[*]"}]`),
 			kit.CRDVersion("v2", schema, `additionalPrinterColumns: [{name: Age, type: date, jsonPath: .metadata.creationTimestamp}]`))
-		w.Create(t, "a", `spec: {size: 3, ratio: 0.5, ready: true, name: x, born: "2001-01-01T00:00:00Z", list: [p, q]}`).Want(t, http.StatusCreated)
-		w.Create(t, "b", `{}`).Want(t, http.StatusCreated)
-		table := c.GetAs(t, tableV1, w.At("v1")).Want(t, http.StatusOK)
+		w.Create(t, "a", `spec: {size: 3, ratio: 0.5, ready: true, name: x, born: "2001-01-01T00:00:00Z", list: [p, q]}`).Created(t)
+		w.Create(t, "b", `{}`).Created(t)
+		table := c.GetAs(t, tableV1, w.At("v1")).OK(t)
 		kit.Equal(t, columns(t, table), "Name, Size, Ratio, Ready, 1:Nickname, Born, Missing, List")
 		rows := tableRows(t, table)
 		rows[0][5] = strings.TrimLeft(rows[0][5].(string), "0123456789") // the age grows
 		kit.Equal(t, rows, [][]any{{"a", 3.0, 0.5, true, "x", "y", nil, "p"}, {"b", nil, nil, nil, nil, nil, nil, nil}})
 		size := table.Value(t, "columnDefinitions").([]any)[1]
 		kit.Equal(t, size, any(map[string]any{"name": "Size", "type": "integer", "format": "int32", "description": "How large it is", "priority": 0.0}))
-		second := c.GetAs(t, tableV1, w.At("v2")).Want(t, http.StatusOK)
+		second := c.GetAs(t, tableV1, w.At("v2")).OK(t)
 		kit.Equal(t, columns(t, second), "Name, Age")
 		kit.Equal(t, tableRows(t, second), [][]any{{"a"}, {"b"}})
 		narrow, _, _ := strings.Cut(kit.MustKubectl(t, c, "get", "widgets.v1."+w.Group), "\n")
@@ -213,9 +213,9 @@ var tables = []kit.Promise{
 		}
 	}},
 	{Statement: "of several forms in one Accept, the first supported one is sent", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 		version := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Created(t)
 		const noSuch = "application/json;as=Chair;g=meta.k8s.io;v=v1"
 		for _, want := range []struct{ accept, kind, version string }{
 			{tableV1 + ", application/json", "Table", "meta.k8s.io/v1"}, {tableV1 + "," + tableV1beta1 + ",application/json", "Table", "meta.k8s.io/v1"},
@@ -223,7 +223,7 @@ var tables = []kit.Promise{
 			{noSuch + ", application/json", "", ""}, {noSuch + ", application/yaml", "", ""}, {noSuch + ", */*", "", ""}, {"application/json, " + tableV1, "", ""},
 		} {
 			for path, own := range map[string][]string{c.Path("v1", "secrets", "a"): {"Secret", "v1"}, c.Path(version, "widgets", "a"): {"Widget", version}} {
-				a := c.GetAs(t, want.accept, path).Want(t, http.StatusOK)
+				a := c.GetAs(t, want.accept, path).OK(t)
 				kind := []string{want.kind, want.version}
 				if want.kind == "" {
 					kind = own
@@ -234,7 +234,7 @@ var tables = []kit.Promise{
 	}},
 	{Statement: "kubectl prints the server's Tables", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Created(t)
 		narrow, ok := c.Kubectl(t, "", "get", "pods", "--no-headers")
 		wide, okWide := c.Kubectl(t, "", "get", "pods", "-o", "wide")
 		if !ok || !slices.Equal(strings.Fields(narrow)[:4], []string{"p", "0/1", "Pending", "0"}) || strings.Contains(narrow, "node") {

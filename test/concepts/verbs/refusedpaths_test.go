@@ -10,16 +10,16 @@ import (
 var refusedPaths = []kit.Promise{
 	{Statement: "an unknown group, version, resource or subresource gets 404", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(version, "widgets"), kit.Widget(version, "a")).Created(t)
 		for _, path := range []string{
 			"/api/v1/nonsense", "/api/v9/pods", "/api/v9", c.Path("v1", "nonsense"), c.Path("v1", "nonsense", "a"), "/apis/apps/v9/deployments", "/apis/apps/v9", "/apis/apps/v1/nonsense",
 			c.Path("v1", "pods", "a", "nonsense"), c.Path("v1", "configmaps", "a", "status"), c.Path("v1", "pods", "a", "status", "deeper"), "/api/v1/pods/a",
 			"/api/v1/proxy/namespaces/default/pods/a", "/api/v1/redirect/nodes/a", c.Path("v1", "", "configmaps"),
 		} {
-			c.Get(t, path).Refused(t, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+			c.Get(t, path).NotFound(t, "the server could not find the requested resource")
 		}
 		// kube-apiserver does not say which of the two does not exist.
-		c.Get(t, c.Path(version, "widgets", "a", "nonsense")).Refused(t, http.StatusNotFound, "NotFound", `"a" not found`)
+		c.Get(t, c.Path(version, "widgets", "a", "nonsense")).NotFound(t, `"a" not found`)
 		// Outside of any group, the response is not a Status.
 		for _, path := range []string{
 			"/nonsense", "/apis/nonsense.example.com", "/apis/nonsense.example.com/v1", "/apis/nonsense.example.com/v1/things", "//api/v1/pods", "/apis//v1/deployments",
@@ -30,7 +30,7 @@ var refusedPaths = []kit.Promise{
 		}
 	}},
 	{Statement: "an empty namespace in a path means all namespaces", Proof: func(t *testing.T, c *kit.Cluster) {
-		kit.Equal(t, c.Get(t, "/api/v1/namespaces//secrets").Want(t, http.StatusOK).Text(t, "kind"), "SecretList")
+		kit.Equal(t, c.Get(t, "/api/v1/namespaces//secrets").OK(t).Text(t, "kind"), "SecretList")
 	}},
 	{Statement: "a missing object gets 404 with its name", Proof: func(t *testing.T, c *kit.Cluster) {
 		version := c.DefineWidgets(t, kit.AnySchema)
@@ -38,13 +38,13 @@ var refusedPaths = []kit.Promise{
 			c.Path("v1", "secrets", "a"): "secrets", c.Path("apps/v1", "deployments", "a"): "deployments.apps", c.Path("apps/v1", "deployments", "a", "status"): "deployments.apps",
 			c.Path("apps/v1", "deployments", "a", "scale"): "deployments.apps", c.ClusterPath("v1", "nodes", "a"): "nodes", c.Path(version, "widgets", "a"): "widgets." + c.Namespace + ".example.com",
 		} {
-			c.Get(t, path).Refused(t, http.StatusNotFound, "NotFound", resource+` "a" not found`)
-			c.Patch(t, kit.MergePatch, path, `{"metadata":{"labels":{"a":"b"}}}`).Refused(t, http.StatusNotFound, "NotFound", ` "a" not found`)
+			c.Get(t, path).NotFound(t, resource+` "a" not found`)
+			c.Patch(t, kit.MergePatch, path, `{"metadata":{"labels":{"a":"b"}}}`).NotFound(t, ` "a" not found`)
 		}
-		c.Delete(t, c.Path("v1", "secrets", "a")).Refused(t, http.StatusNotFound, "NotFound", `secrets "a" not found`)
+		c.Delete(t, c.Path("v1", "secrets", "a")).NotFound(t, `secrets "a" not found`)
 	}},
 	{Statement: "a method that a path does not support gets 405", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 		for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodHead, http.MethodOptions, http.MethodTrace, "FOO"} {
 			c.Send(t, method, c.Path("v1", "secrets"), nil, nil).Want(t, http.StatusMethodNotAllowed)
 		}
@@ -62,9 +62,9 @@ var refusedPaths = []kit.Promise{
 		}
 	}},
 	{Statement: "an invalid query is read as far as possible", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "secrets"), kit.Secret("a")).Created(t)
 		for _, query := range []string{"?x=%zz", "?;", "?&&&", "?=", "?limit=5;continue=x", "?pretty"} {
-			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).Want(t, http.StatusOK).Names(t), []string{"a"})
+			kit.Equal(t, c.Get(t, c.Path("v1", "secrets")+query).OK(t).Names(t), []string{"a"})
 		}
 	}},
 }

@@ -19,12 +19,12 @@ var virtualResources = []kit.Promise{
 			authorizationAPI + "selfsubjectrulesreviews": `{"spec":{"namespace":"default"}}`, authenticationAPI + "selfsubjectreviews": `{}`, authenticationAPI + "tokenreviews": `{"spec":{"token":"x"}}`,
 		} {
 			for range 2 {
-				a := c.Post(t, path, body).Want(t, http.StatusCreated)
+				a := c.Post(t, path, body).Created(t)
 				kit.Equal(t, []string{a.Text(t, "metadata", "name"), a.Text(t, "metadata", "uid"), a.ResourceVersion(t)}, []string{"", "", ""})
 			}
 			for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 				c.Send(t, method, path, nil, nil).Want(t, http.StatusMethodNotAllowed)
-				c.Send(t, method, path+"/a", nil, nil).Refused(t, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+				c.Send(t, method, path+"/a", nil, nil).NotFound(t, "the server could not find the requested resource")
 			}
 			c.Get(t, path+"?watch=true").Want(t, http.StatusMethodNotAllowed)
 		}

@@ -42,10 +42,10 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 	return []kit.Promise{
 		{Statement: "a request to a deprecated version gets a warning with the releases that deprecate and remove it, and the replacement", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, of := range deprecated {
-				warned(t, c.Get(t, path).Want(t, http.StatusOK), of.warning)
+				warned(t, c.Get(t, path).OK(t), of.warning)
 			}
 			for _, path := range []string{"/api/v1/configmaps", "/apis/networking.k8s.io/v1/ipaddresses", "/apis/autoscaling/v1/horizontalpodautoscalers", "/apis/resource.k8s.io/v1/resourceclaims"} {
-				warned(t, c.Get(t, path).Want(t, http.StatusOK), "")
+				warned(t, c.Get(t, path).OK(t), "")
 			}
 		}},
 		{Statement: "every verb warns, and failed requests too", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -53,10 +53,10 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 			one := path + "/" + c.Namespace
 			warned(t, c.Get(t, one).Want(t, http.StatusNotFound), warning)
 			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}, spec: {selectors: [{cel: {expression: '('}}]}}", c.Namespace)).Want(t, http.StatusUnprocessableEntity), warning)
-			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Want(t, http.StatusCreated), warning)
-			warned(t, c.Patch(t, kit.MergePatch, one, `{"metadata":{"labels":{"a":"b"}}}`).Want(t, http.StatusOK), warning)
-			warned(t, c.Put(t, one, c.Get(t, one).Body).Want(t, http.StatusOK), warning)
-			warned(t, c.Get(t, path+"?watch=true&timeoutSeconds=1").Want(t, http.StatusOK), warning)
+			warned(t, c.Post(t, path, kit.Manifest("{metadata: {name: %s}}", c.Namespace)).Created(t), warning)
+			warned(t, c.Patch(t, kit.MergePatch, one, `{"metadata":{"labels":{"a":"b"}}}`).OK(t), warning)
+			warned(t, c.Put(t, one, c.Get(t, one).Body).OK(t), warning)
+			warned(t, c.Get(t, path+"?watch=true&timeoutSeconds=1").OK(t), warning)
 			warned(t, c.Delete(t, one).Want(t, http.StatusOK, http.StatusAccepted), warning)
 		}},
 		{Statement: "kubectl shows the warning", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -81,9 +81,9 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 		}},
 		{Statement: "a metric shows which deprecated versions have been requested, and joins with that of requests", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path := range deprecated {
-				c.Get(t, path).Want(t, http.StatusOK)
+				c.Get(t, path).OK(t)
 			}
-			metrics := string(c.Get(t, "/metrics").Want(t, http.StatusOK).Body)
+			metrics := string(c.Get(t, "/metrics").OK(t).Body)
 			split := regexp.MustCompile(`^/apis?/(?:(\S+)/)?(v\w+)/(\w+)$`)
 			for path, of := range deprecated {
 				parts := split.FindStringSubmatch(path)

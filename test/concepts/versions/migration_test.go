@@ -26,7 +26,7 @@ func TestMigration(t *testing.T) {
 
 		secrets := m.Path("v1", "secrets")
 		for _, name := range []string{"a", "b"} {
-			m.Post(t, secrets, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {k: v}}", name)).Want(t, http.StatusCreated)
+			m.Post(t, secrets, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {k: v}}", name)).Created(t)
 		}
 		server.Stop(t)
 		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.Secretbox("new"), kit.AESCBC("old"))))
@@ -132,17 +132,17 @@ func (m *migrated) definition() string {
 // changesStorageVersion stores widgets in version v1, and then in v2.
 func (m *migrated) changesStorageVersion(t *testing.T) {
 	v1, v2 := m.group()+"/v1", m.group()+"/v2"
-	m.Post(t, m.Path(v1, "widgets"), kit.With(kit.Widget(v1, "old"), "red", "spec", "color")).Want(t, http.StatusCreated)
+	m.Post(t, m.Path(v1, "widgets"), kit.With(kit.Widget(v1, "old"), "red", "spec", "color")).Created(t)
 	m.Patch(t, kit.JSONPatch, m.definition(), `[{"op":"copy","from":"/spec/versions/0","path":"/spec/versions/1"},
-		{"op":"replace","path":"/spec/versions/1/name","value":"v2"},{"op":"replace","path":"/spec/versions/0/storage","value":false}]`).Want(t, http.StatusOK)
+		{"op":"replace","path":"/spec/versions/1/name","value":"v2"},{"op":"replace","path":"/spec/versions/0/storage","value":false}]`).OK(t)
 	harness.Eventually(t, "the new version is served", func() bool { return m.Get(t, m.Path(v2, "widgets")).Code == http.StatusOK })
 
 	t.Run("objects stored in a version that is no longer the storage version can be read in every version", func(t *testing.T) {
 		m.storedAs(t, "old", v1)
 		for _, version := range []string{v1, v2} {
-			got := m.Get(t, m.Path(version, "widgets", "old")).Want(t, http.StatusOK)
+			got := m.Get(t, m.Path(version, "widgets", "old")).OK(t)
 			kit.Equal(t, []any{got.Text(t, "apiVersion"), got.Text(t, "spec", "color")}, []any{version, "red"})
-			list := m.Get(t, m.Path(version, "widgets")).Want(t, http.StatusOK)
+			list := m.Get(t, m.Path(version, "widgets")).OK(t)
 			kit.Equal(t, list.Names(t), []string{"old"})
 			if state := m.Watch(t, m.Path(version, "widgets")+"?watch=true").Next(t); state.Object["apiVersion"] != version {
 				t.Errorf("a watch returns %v", state)
@@ -151,9 +151,9 @@ func (m *migrated) changesStorageVersion(t *testing.T) {
 	})
 	t.Run("objects are stored in the storage version, whatever version they are written in", func(t *testing.T) {
 		harness.Eventually(t, "the new version is stored", func() bool { // servers notice it a moment later
-			m.Post(t, m.Path(v1, "widgets"), kit.Widget(v1, "new")).Want(t, http.StatusCreated)
+			m.Post(t, m.Path(v1, "widgets"), kit.Widget(v1, "new")).Created(t)
 			stored := m.rows.Live(t, "widgets", m.Namespace, "new").Value
-			m.Delete(t, m.Path(v1, "widgets", "new")).Want(t, http.StatusOK)
+			m.Delete(t, m.Path(v1, "widgets", "new")).OK(t)
 			return strings.Contains(stored, v2)
 		})
 	})
@@ -191,7 +191,7 @@ func (m *migrated) refusesMigrations(t *testing.T) {
 		m.Get(t, m.ClusterPath("storagemigration.k8s.io/v1beta1", "storageversionmigrations")).NotFound(t)
 	})
 	t.Run("a migration of a resource that can't be listed and updated fails", func(t *testing.T) {
-		m.Post(t, m.migrations(), migration("reviews", "authentication.k8s.io", "tokenreviews")).Want(t, http.StatusCreated)
+		m.Post(t, m.migrations(), migration("reviews", "authentication.k8s.io", "tokenreviews")).Created(t)
 		harness.Eventually(t, "the migration fails", func() bool {
 			status, _ := kit.Condition(t, m.Get(t, m.migrations("reviews")), "Failed")
 			return status == "True"
@@ -201,12 +201,12 @@ func (m *migrated) refusesMigrations(t *testing.T) {
 		}
 	})
 	t.Run("the resource of a migration is immutable", func(t *testing.T) {
-		m.Post(t, m.migrations(), migration("nothing", "", "")).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec.resource.resource")
-		m.Patch(t, kit.MergePatch, m.migrations("reviews"), `{"spec":{"resource":{"resource":"other"}}}`).Refused(t, http.StatusUnprocessableEntity, "Invalid", "spec")
+		m.Post(t, m.migrations(), migration("nothing", "", "")).Invalid(t, "spec.resource.resource")
+		m.Patch(t, kit.MergePatch, m.migrations("reviews"), `{"spec":{"resource":{"resource":"other"}}}`).Invalid(t, "spec")
 	})
 	t.Run("a migration can be listed and deleted like any object", func(t *testing.T) {
 		kit.Equal(t, len(m.Get(t, m.migrations()).Names(t)), 3)
-		m.Delete(t, m.migrations("reviews")).Want(t, http.StatusOK)
+		m.Delete(t, m.migrations("reviews")).OK(t)
 		m.Get(t, m.migrations("reviews")).Want(t, http.StatusNotFound)
 	})
 }
@@ -232,11 +232,11 @@ func migration(name, group, resource string) map[string]any {
 // migration, or after a bookmark a minute later. Creating the trigger in the resource's collection is that change.
 func (m *migrated) migrate(t *testing.T, group, resource, collection string, trigger map[string]any) {
 	t.Helper()
-	m.Post(t, m.migrations(), migration(resource, group, resource)).Want(t, http.StatusCreated)
+	m.Post(t, m.migrations(), migration(resource, group, resource)).Created(t)
 	harness.Eventually(t, "the migration has a revision", func() bool {
 		return m.Get(t, m.migrations(resource)).Text(t, "status", "resourceVersion") != ""
 	})
-	m.Post(t, collection, trigger).Want(t, http.StatusCreated)
+	m.Post(t, collection, trigger).Created(t)
 	harness.Eventually(t, "the migration succeeds", func() bool {
 		status, _ := kit.Condition(t, m.Get(t, m.migrations(resource)), "Succeeded")
 		return status == "True"

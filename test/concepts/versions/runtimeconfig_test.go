@@ -13,7 +13,7 @@ import (
 func discovered(t testing.TB, c *kit.Client, path string) []string {
 	t.Helper()
 	var names []string
-	for _, resource := range c.Get(t, path).Want(t, http.StatusOK).Value(t, "resources").([]any) {
+	for _, resource := range c.Get(t, path).OK(t).Value(t, "resources").([]any) {
 		if name := kit.ObjectOf(resource)["name"].(string); !strings.Contains(name, "/") {
 			names = append(names, name)
 		}
@@ -26,7 +26,7 @@ func discovered(t testing.TB, c *kit.Client, path string) []string {
 func groupVersions(t testing.TB, c *kit.Client) []string {
 	t.Helper()
 	var names []string
-	for _, group := range c.Get(t, "/apis").Want(t, http.StatusOK).Value(t, "groups").([]any) {
+	for _, group := range c.Get(t, "/apis").OK(t).Value(t, "groups").([]any) {
 		for _, version := range kit.ObjectOf(group)["versions"].([]any) {
 			names = append(names, kit.ObjectOf(version)["groupVersion"].(string))
 		}
@@ -54,12 +54,12 @@ func TestRuntimeConfig(t *testing.T) {
 					t.Errorf("%s has %v", version, names)
 				}
 			}
-			c.Get(t, c.Path("apps/v1", "deployments")).Want(t, http.StatusOK)
-			c.Get(t, c.Path("v1", "pods")).Want(t, http.StatusOK)
+			c.Get(t, c.Path("apps/v1", "deployments")).OK(t)
+			c.Get(t, c.Path("v1", "pods")).OK(t)
 		}},
 		kit.Promise{Statement: "an enabled version, with or without =true, is served, discovered and in OpenAPI", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Post(t, c.Path("coordination.k8s.io/v1alpha2", "leasecandidates"), kit.Manifest(`{metadata: {name: a}, spec: {leaseName: l, binaryVersion: 1.36.0,
-				emulationVersion: 1.36.0, strategy: OldestEmulationVersion}}`)).Want(t, http.StatusCreated)
+				emulationVersion: 1.36.0, strategy: OldestEmulationVersion}}`)).Created(t)
 			if names := discovered(t, c.Client, "/apis/coordination.k8s.io/v1alpha2"); !slices.Equal(names, []string{"leasecandidates"}) {
 				t.Errorf("it has %v", names)
 			}
@@ -69,7 +69,7 @@ func TestRuntimeConfig(t *testing.T) {
 			kit.Equal(t, c.Get(t, "/apis/coordination.k8s.io").Text(t, "preferredVersion", "version"), "v1")
 		}},
 		kit.Promise{Statement: "single resources of a disabled version can be enabled", Proof: func(t *testing.T, c *kit.Cluster) {
-			c.Get(t, "/apis/resource.k8s.io/v1alpha3/devicetaintrules").Want(t, http.StatusOK)
+			c.Get(t, "/apis/resource.k8s.io/v1alpha3/devicetaintrules").OK(t)
 			if names := discovered(t, c.Client, "/apis/resource.k8s.io/v1alpha3"); !slices.Equal(names, []string{"devicetaintrules"}) {
 				t.Errorf("it has %v", names)
 			}
@@ -124,7 +124,7 @@ func TestFeatureGates(t *testing.T) {
 		}},
 		kit.Promise{Statement: "a disabled feature is not available", Proof: func(t *testing.T, c *kit.Cluster) {
 			c.Get(t, c.Path("v1", "configmaps")+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1").
-				Refused(t, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+				Invalid(t, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
 		}},
 		kit.Promise{Statement: "metrics show which features are enabled, and their stage", Proof: func(t *testing.T, c *kit.Cluster) {
 			metrics := string(c.Get(t, "/metrics").Body)

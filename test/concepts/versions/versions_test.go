@@ -64,19 +64,19 @@ var severalVersions = []kit.Promise{
 			if name, _, _ := unstructured.NestedString(written, "metadata", "name"); name == c.Namespace {
 				place = c.ClusterPath
 			}
-			created := c.Post(t, place(of.version, of.resource), written).Want(t, http.StatusCreated)
+			created := c.Post(t, place(of.version, of.resource), written).Created(t)
 			path := place(of.version, of.resource, created.Text(t, "metadata", "name"))
-			before := c.Get(t, path).Want(t, http.StatusOK)
+			before := c.Get(t, path).OK(t)
 			for _, other := range of.others {
 				otherPath := place(other, of.resource, created.Text(t, "metadata", "name"))
-				a := c.Get(t, otherPath).Want(t, http.StatusOK)
+				a := c.Get(t, otherPath).OK(t)
 				if a.Text(t, "apiVersion") != other || a.Text(t, "kind") != kind || a.ResourceVersion(t) != before.ResourceVersion(t) || a.Text(t, "metadata", "uid") != before.Text(t, "metadata", "uid") {
 					t.Errorf("%s in %s is\n%s", kind, other, a.Body)
 				}
 				// Writing it back as read changes nothing. (When an Event is written in its other group, kube-apiserver drops
 				// the managed fields.)
-				c.Put(t, otherPath, a.Body).Want(t, http.StatusOK)
-				after := c.Get(t, path).Want(t, http.StatusOK)
+				c.Put(t, otherPath, a.Body).OK(t)
+				after := c.Get(t, path).OK(t)
 				sameBut(t, before, after)
 				if kind != "Event" && after.ResourceVersion(t) != before.ResourceVersion(t) {
 					t.Errorf("writing %s as %s changed it:\n%s\ninstead of\n%s", kind, other, after.Body, before.Body)
@@ -84,8 +84,8 @@ var severalVersions = []kit.Promise{
 				// An object created in the other version is the same in the first.
 				again := a.Object(t)
 				again["metadata"] = kit.Manifest("{generateName: again-, annotations: %s, labels: %s}", kit.JSON(a.Value(t, "metadata", "annotations")), kit.JSON(a.Value(t, "metadata", "labels")))
-				name := c.Post(t, place(other, of.resource), again).Want(t, http.StatusCreated).Text(t, "metadata", "name")
-				sameBut(t, before, c.Get(t, place(of.version, of.resource, name)).Want(t, http.StatusOK))
+				name := c.Post(t, place(other, of.resource), again).Created(t).Text(t, "metadata", "name")
+				sameBut(t, before, c.Get(t, place(of.version, of.resource, name)).OK(t))
 			}
 		}
 	}},
@@ -96,8 +96,8 @@ var severalVersions = []kit.Promise{
 			return kit.Manifest(`{metadata: {name: a}, spec: {scaleTargetRef: {kind: Deployment, name: a, apiVersion: apps/v1}, maxReplicas: 3,
 				metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: %d}}}]}}`, percent)
 		}
-		c.Post(t, v2, scaler(40)).Want(t, http.StatusCreated)
-		c.Put(t, v2+"/a", scaler(50)).Want(t, http.StatusOK)
+		c.Post(t, v2, scaler(40)).Created(t)
+		c.Put(t, v2+"/a", scaler(50)).OK(t)
 		for i, kind := range []string{"ADDED", "MODIFIED"} {
 			e := watch.Next(t)
 			percent, _, _ := unstructured.NestedFieldNoCopy(e.Object, "spec", "targetCPUUtilizationPercentage")
@@ -105,16 +105,16 @@ var severalVersions = []kit.Promise{
 				t.Errorf("the event is %v", e)
 			}
 		}
-		list := c.Get(t, v1).Want(t, http.StatusOK)
+		list := c.Get(t, v1).OK(t)
 		if list.Text(t, "apiVersion") != "autoscaling/v1" || !slices.Equal(list.Names(t), []string{"a"}) {
 			t.Errorf("the list is\n%s", list.Body)
 		}
-		c.Patch(t, kit.MergePatch, v1+"/a", `{"spec":{"targetCPUUtilizationPercentage":60}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, v1+"/a", `{"spec":{"targetCPUUtilizationPercentage":60}}`).OK(t)
 		metrics, _ := c.Get(t, v2+"/a").Value(t, "spec", "metrics").([]any)
 		if percent, _, _ := unstructured.NestedFieldNoCopy(kit.ObjectOf(metrics[0]), "resource", "target", "averageUtilization"); percent != float64(60) {
 			t.Errorf("the metrics are %v", metrics)
 		}
-		c.Delete(t, v1+"/a").Want(t, http.StatusOK)
+		c.Delete(t, v1+"/a").OK(t)
 		c.Get(t, v2+"/a").Want(t, http.StatusNotFound)
 	}},
 	{Statement: "managed fields have the version that each manager wrote in", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -136,7 +136,7 @@ var severalVersions = []kit.Promise{
 	}},
 	{Statement: "an object with a version other than the path's is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("autoscaling/v2", "horizontalpodautoscalers"), kit.Manifest("{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a}}")).
-			Refused(t, http.StatusBadRequest, "BadRequest", "the API version in the data (autoscaling/v1) does not match the expected API version (autoscaling/v2)")
+			BadRequest(t, "the API version in the data (autoscaling/v1) does not match the expected API version (autoscaling/v2)")
 	}},
 	{Statement: "a group has a preferred version", Proof: func(t *testing.T, c *kit.Cluster) {
 		for group, want := range map[string][]string{
@@ -144,7 +144,7 @@ var severalVersions = []kit.Promise{
 			"admissionregistration.k8s.io": {"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1", "admissionregistration.k8s.io/v1alpha1"},
 			"resource.k8s.io":              {"resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3"},
 		} {
-			a := c.Get(t, "/apis/"+group).Want(t, http.StatusOK)
+			a := c.Get(t, "/apis/"+group).OK(t)
 			var versions []string
 			for _, version := range a.Value(t, "versions").([]any) {
 				versions = append(versions, kit.ObjectOf(version)["groupVersion"].(string))

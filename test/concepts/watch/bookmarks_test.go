@@ -2,7 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ var watchBookmarks = []kit.Promise{
 			c.Path(groupVersion, "widgets"): "Widget"} {
 			start := kit.Event{Object: c.Get(t, path).Object(t)}
 			harness.Eventually(t, "there is a bookmark", func() bool {
-				events := c.Get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=none&resourceVersion="+start.ResourceVersion()).Want(t, http.StatusOK).Events(t)
+				events := c.Get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=none&resourceVersion="+start.ResourceVersion()).OK(t).Events(t)
 				for _, e := range events {
 					metadata := e.Object["metadata"].(map[string]any)
 					delete(metadata, "creationTimestamp") // null
@@ -55,11 +54,10 @@ var watchBookmarks = []kit.Promise{
 		harness.Eventually(t, "a bookmark is as new as a change of another resource", func() bool {
 			if other == 0 {
 				secret := c.Post(t, c.Path("v1", "secrets"),
-					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Want(t, http.StatusCreated)
+					kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: s}}")).Created(t)
 				other = revisionOf(t, kit.Event{Object: secret.Object(t)})
 			}
-			for _, e := range c.Get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=a&resourceVersion="+last).
-				Want(t, http.StatusOK).Events(t) {
+			for _, e := range c.Get(t, path+"?"+withBookmark+"&fieldSelector=metadata.name=a&resourceVersion="+last).OK(t).Events(t) {
 				kit.Equal(t, e.Type, "BOOKMARK")
 				last = e.ResourceVersion()
 				if revisionOf(t, e) >= other {
@@ -68,7 +66,7 @@ var watchBookmarks = []kit.Promise{
 			}
 			return false
 		})
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		seen(t, c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+last), "ADDED a")
 	}},
 	{Statement: "bookmarks are only sent on request", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -142,8 +140,8 @@ var streamingLists = []kit.Promise{
 			c.Path(groupVersion, "widgets"): func(name string) map[string]any { return kit.Widget(groupVersion, name) },
 		} {
 			for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0"} {
-				c.Post(t, path, object("a")).Want(t, http.StatusCreated)
-				c.Post(t, path, object("b")).Want(t, http.StatusCreated)
+				c.Post(t, path, object("a")).Created(t)
+				c.Post(t, path, object("b")).Created(t)
 				list := revisionOf(t, kit.Event{Object: c.Get(t, path).Object(t)})
 				s := c.Watch(t, path+"?"+notRoot+"&"+streamingQuery+version)
 				names, at := initial(t, s)
@@ -152,7 +150,7 @@ var streamingLists = []kit.Promise{
 					t.Errorf("the state at %d is older than %d, read before", at, list)
 				}
 				for _, name := range []string{"a", "b"} {
-					c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
+					c.Delete(t, path+"/"+name).OK(t)
 					if e := seen(t, s, "DELETED "+name)[0]; revisionOf(t, e) <= at {
 						t.Errorf("%s is older than the initial state", e.ResourceVersion())
 					}
@@ -166,7 +164,7 @@ var streamingLists = []kit.Promise{
 		var want []string
 		for i := range 10 {
 			name := fmt.Sprint("c", i)
-			created := c.Post(t, path, kit.ConfigMap(name, nil)).Want(t, http.StatusCreated)
+			created := c.Post(t, path, kit.ConfigMap(name, nil)).Created(t)
 			want = append(want, name)
 			s := c.Watch(t, path+"?"+notRoot+"&"+streamingQuery)
 			names, at := initial(t, s)
@@ -179,7 +177,7 @@ var streamingLists = []kit.Promise{
 	}},
 	{Statement: "a streaming list at a resourceVersion is at least as new", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		created := c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		created := c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		names, at := initial(t, c.Watch(t, path+"?"+notRoot+"&"+streamingQuery+"&resourceVersion="+created.ResourceVersion(t)))
 		kit.Equal(t, names, []string{"a"})
 		if at < revisionOf(t, kit.Event{Object: created.Object(t)}) {
@@ -188,8 +186,8 @@ var streamingLists = []kit.Promise{
 	}},
 	{Statement: "an empty streaming list is only the bookmark, and selectors apply", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "x", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "x", "metadata", "labels", "l")).Created(t)
 		names, _ := initial(t, c.Watch(t, path+"?fieldSelector=metadata.name=none&"+streamingQuery))
 		kit.Equal(t, len(names), 0)
 		names, _ = initial(t, c.Watch(t, path+"?labelSelector=l=x&"+streamingQuery))
@@ -197,7 +195,7 @@ var streamingLists = []kit.Promise{
 	}},
 	{Statement: "without allowWatchBookmarks the initial state ends without one", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		events := c.WatchAs(t, 1, nil, path+"?"+notRoot+"&"+strings.Replace(streamingQuery, "allowWatchBookmarks=true", "allowWatchBookmarks=false", 1)).Events(t)
 		if len(events) != 1 || events[0].Type != "ADDED" || events[0].Name() != "a" {
 			t.Errorf("the events are %v", events)
@@ -205,17 +203,17 @@ var streamingLists = []kit.Promise{
 	}},
 	{Statement: "sendInitialEvents=false declines the initial state", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for i, version := range []string{"", "&resourceVersion=0", "&resourceVersion="} {
 			if i == 2 {
 				version += c.Get(t, path).ResourceVersion(t)
 			}
 			s := c.Watch(t, path+"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&"+notRoot+version)
 			name := fmt.Sprint("b", i)
-			c.Post(t, path, kit.ConfigMap(name, nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap(name, nil)).Created(t)
 			seen(t, s, "ADDED "+name)
 			s.Stop()
-			c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
+			c.Delete(t, path+"/"+name).OK(t)
 		}
 	}},
 	{Statement: "invalid combinations of parameters in a streaming list are rejected with 422", Proof: func(t *testing.T, c *kit.Cluster) {
@@ -229,7 +227,7 @@ var streamingLists = []kit.Promise{
 				"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x&limit=1": "resourceVersionMatch is forbidden when continue is provided",
 				"sendInitialEvents=true":                                                              "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
 			} {
-				c.Get(t, path+"?timeoutSeconds=1&"+query).Refused(t, http.StatusUnprocessableEntity, "Invalid", message)
+				c.Get(t, path+"?timeoutSeconds=1&"+query).Invalid(t, message)
 			}
 		}
 	}},
@@ -245,7 +243,7 @@ var streamingLists = []kit.Promise{
 	}},
 	{Statement: "a streaming list is available in every media type of watches, and in every form", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		query := path + "?" + notRoot + "&" + streamingQuery
 		for _, accept := range []string{
 			runtime.ContentTypeJSON, kit.Protobuf, kit.CBOR, kit.AsMetadata(runtime.ContentTypeJSON, "v1"),

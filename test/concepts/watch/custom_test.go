@@ -27,11 +27,10 @@ var watchesOfCustomResources = []kit.Promise{
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets")
 		start := c.Get(t, path).ResourceVersion(t)
-		c.Post(t, path, kit.With(kit.Widget(groupVersion, "a"), "red", "spec", "colour")).Want(t, http.StatusCreated)
-		in := c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).Want(t, http.StatusOK)
-		out := c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}},"spec":{"colour":"blue"}}`).
-			Want(t, http.StatusOK)
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
+		c.Post(t, path, kit.With(kit.Widget(groupVersion, "a"), "red", "spec", "colour")).Created(t)
+		in := c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).OK(t)
+		out := c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}},"spec":{"colour":"blue"}}`).OK(t)
+		c.Delete(t, path+"/a").OK(t)
 		seen(t, c.Watch(t, path+"?watch=1&resourceVersion="+start), "ADDED a", "MODIFIED a", "MODIFIED a", "DELETED a")
 		seen(t, c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+in.ResourceVersion(t)), "MODIFIED a", "DELETED a")
 		events := seen(t, c.Watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+start), "ADDED a", "DELETED a")
@@ -46,26 +45,25 @@ var watchesOfCustomResources = []kit.Promise{
 		groupVersion := c.DefineWidgets(t, "{type: object, properties: {spec: {type: object, properties: {a: {type: string}}}}}")
 		path := c.Path(groupVersion, "widgets")
 		s := c.Watch(t, path+"?watch=1&resourceVersion="+c.Get(t, path).ResourceVersion(t))
-		c.Post(t, path, kit.With(kit.Widget(groupVersion, "a"), "x", "spec", "a")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.With(kit.Widget(groupVersion, "a"), "x", "spec", "a")).Created(t)
 		seen(t, s, "ADDED a")
 		definition := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets." + strings.Split(groupVersion, "/")[0]
 		c.Patch(t, kit.JSONPatch, definition, `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/b","value":{"type":"string","default":"new"}}]`).
-			Want(t, http.StatusOK)
+			OK(t)
 		s.End(t)
-		c.Post(t, path, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.Widget(groupVersion, "b")).Created(t)
 		list := c.Get(t, path) // older revisions may no longer be kept
-		c.Patch(t, kit.MergePatch, path+"/b", `{"spec":{"a":"y"}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, path+"/b", `{"spec":{"a":"y"}}`).OK(t)
 		e := seen(t, c.Watch(t, path+"?watch=1&resourceVersion="+list.ResourceVersion(t)), "MODIFIED b")[0]
 		kit.Equal(t, e.Object["spec"], any(map[string]any{"a": "y", "b": "new"}))
 	}},
 	{Statement: "when the definition is deleted, its objects are DELETED, watches end, and the path is not found", Proof: func(t *testing.T, c *kit.Cluster) {
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
 		path := c.Path(groupVersion, "widgets")
-		c.Post(t, path, kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.Widget(groupVersion, "b")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.Widget(groupVersion, "a")).Created(t)
+		c.Post(t, path, kit.Widget(groupVersion, "b")).Created(t)
 		s := c.Watch(t, path+"?watch=1&resourceVersion="+c.Get(t, path).ResourceVersion(t))
-		c.Delete(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets."+strings.Split(groupVersion, "/")[0]).
-			Want(t, http.StatusOK)
+		c.Delete(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets."+strings.Split(groupVersion, "/")[0]).OK(t)
 		var names []string
 		for _, e := range ends(s) {
 			names = append(names, e.Type+" "+e.Name())

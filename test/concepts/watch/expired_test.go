@@ -2,7 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -43,7 +42,7 @@ func TestExpiredWatch(t *testing.T) {
 				runtime.ContentTypeJSON, kit.Protobuf, kit.CBOR, kit.AsTable(runtime.ContentTypeJSON, "v1"),
 				kit.AsMetadata(kit.CBOR, "v1"),
 			} {
-				events := c.GetAs(t, accept, c.Path("v1", "configmaps")+"?watch=1&resourceVersion=1").Want(t, http.StatusOK).
+				events := c.GetAs(t, accept, c.Path("v1", "configmaps")+"?watch=1&resourceVersion=1").OK(t).
 					Events(t)
 				kit.Equal(t, []any{len(events), events[0].Type, events[0].Object["kind"], events[0].Object["code"]},
 					[]any{1, "ERROR", "Status", 410.0})
@@ -53,10 +52,10 @@ func TestExpiredWatch(t *testing.T) {
 			compacted(t, c)
 			path, i := c.Path("v1", "configmaps"), 0
 			harness.Eventually(t, "the watch begins before the list's revision is compacted, too", func() bool {
-				list := c.Get(t, path).Want(t, http.StatusOK)
+				list := c.Get(t, path).OK(t)
 				i++
 				name := fmt.Sprint("a", i)
-				c.Post(t, path, kit.ConfigMap(name, nil)).Want(t, http.StatusCreated)
+				c.Post(t, path, kit.ConfigMap(name, nil)).Created(t)
 				s := c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+list.ResourceVersion(t))
 				defer s.Stop()
 				e := s.Next(t)
@@ -70,10 +69,10 @@ func TestExpiredWatch(t *testing.T) {
 		kit.Promise{Statement: "a running watch continues, however much is compacted", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "configmaps")
 			s := c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a") // a list's revision may be compacted before
-			c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 			seen(t, s, "ADDED a")
 			compacted(t, c)
-			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			c.Delete(t, path+"/a").OK(t)
 			seen(t, s, "DELETED a")
 		}},
 	)
@@ -84,10 +83,10 @@ func compacted(t *testing.T, c *kit.Cluster) {
 	t.Helper()
 	i := 0
 	harness.Eventually(t, "the first revision is compacted", func() bool {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap(fmt.Sprint("change", i), nil)).Want(t, http.StatusCreated)
-		c.Delete(t, c.Path("v1", "configmaps", fmt.Sprint("change", i))).Want(t, http.StatusOK)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap(fmt.Sprint("change", i), nil)).Created(t)
+		c.Delete(t, c.Path("v1", "configmaps", fmt.Sprint("change", i))).OK(t)
 		i++
-		events := c.Get(t, c.Path("v1", "secrets")+"?watch=1&timeoutSeconds=1&resourceVersion=1").Want(t, http.StatusOK).
+		events := c.Get(t, c.Path("v1", "secrets")+"?watch=1&timeoutSeconds=1&resourceVersion=1").OK(t).
 			Events(t)
 		return len(events) == 1 && events[0].Type == "ERROR"
 	})

@@ -23,9 +23,9 @@ var watchForms = []kit.Promise{
 			c.Path(groupVersion, "widgets"): kit.With(kit.Widget(groupVersion, "a"), "red", "spec", "colour"),
 		} {
 			start := c.Get(t, path).ResourceVersion(t)
-			c.Post(t, path, object).Want(t, http.StatusCreated)
-			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).Want(t, http.StatusOK)
-			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			c.Post(t, path, object).Created(t)
+			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).OK(t)
+			c.Delete(t, path+"/a").OK(t)
 			query := path + "?watch=1&fieldSelector=metadata.name=a&resourceVersion=" + start
 			want := c.WatchAs(t, 3, nil, query).Events(t)
 			kit.Equal(t, len(want), 3)
@@ -59,9 +59,9 @@ var watchForms = []kit.Promise{
 			c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
 		} {
 			start := c.Get(t, path).ResourceVersion(t)
-			c.Post(t, path, object).Want(t, http.StatusCreated)
-			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).Want(t, http.StatusOK)
-			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			c.Post(t, path, object).Created(t)
+			c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"x"}}}`).OK(t)
+			c.Delete(t, path+"/a").OK(t)
 			query := path + "?watch=1&fieldSelector=metadata.name=a&resourceVersion=" + start
 			for _, version := range []string{"v1", "v1beta1"} {
 				var types []string
@@ -94,11 +94,11 @@ var watchForms = []kit.Promise{
 			watches.Go(func() { answers[i] = c.GetAs(t, kit.AsTable(runtime.ContentTypeJSON, "v1"), query) })
 		}
 		for i := range 4 {
-			c.Post(t, path, kit.ConfigMap(fmt.Sprint("c", i), nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap(fmt.Sprint("c", i), nil)).Created(t)
 		}
 		watches.Wait()
 		for _, a := range answers {
-			events := a.Want(t, http.StatusOK).Events(t)
+			events := a.OK(t).Events(t)
 			kit.Equal(t, len(events), 4)
 			for i, e := range events {
 				// kube-apiserver, which also encodes events once for all watches, repeats the columns for some.
@@ -115,7 +115,7 @@ var watchForms = []kit.Promise{
 			c.Path(groupVersion, "widgets"): kit.With(kit.Widget(groupVersion, "a"), "red", "spec", "colour"),
 		} {
 			start := c.Get(t, path).ResourceVersion(t)
-			created := c.Post(t, path, object).Want(t, http.StatusCreated)
+			created := c.Post(t, path, object).Created(t)
 			for _, mediaType := range []string{runtime.ContentTypeJSON, kit.Protobuf, kit.CBOR} {
 				a := c.WatchAs(t, 1, kit.Header{"Accept", kit.AsMetadata(mediaType, "v1")},
 					path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+start)
@@ -139,7 +139,7 @@ var watchManyWriters = []kit.Promise{
 		path := c.Path("v1", "configmaps")
 		live := []*kit.Stream{c.Watch(t, path+"?watch=1&"+notRoot),
 			c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+c.Get(t, path).ResourceVersion(t))}
-		start := c.Post(t, path, kit.ConfigMap("first", nil)).Want(t, http.StatusCreated).ResourceVersion(t)
+		start := c.Post(t, path, kit.ConfigMap("first", nil)).Created(t).ResourceVersion(t)
 		for _, s := range live { // a watch without a resourceVersion begins with what exists then
 			kit.Equal(t, s.Next(t).Name(), "first")
 		}
@@ -156,7 +156,7 @@ var watchManyWriters = []kit.Promise{
 				for i := range share - 2 {
 					note("MODIFIED", c.Patch(t, kit.MergePatch, path+"/"+name, fmt.Sprintf(`{"data":{"k":"%d"}}`, i)))
 				}
-				c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
+				c.Delete(t, path+"/"+name).OK(t)
 			})
 		}
 		working.Wait()

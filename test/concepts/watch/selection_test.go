@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
@@ -14,10 +13,9 @@ var watchSelections = []kit.Promise{
 		path := c.Path("v1", "configmaps")
 		s := c.Watch(t, path+"?watch=1&labelSelector=l=in&resourceVersion="+c.Get(t, path).ResourceVersion(t))
 		label := func(value, data string) kit.Answer {
-			return c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":`+value+`}},"data":{"k":"`+data+`"}}`).
-				Want(t, http.StatusOK)
+			return c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":`+value+`}},"data":{"k":"`+data+`"}}`).OK(t)
 		}
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		in := label(`"in"`, "1")
 		kit.Equal(t, seen(t, s, "ADDED a")[0].Object, in.Object(t))
 		in = label(`"in"`, "2")
@@ -33,18 +31,18 @@ var watchSelections = []kit.Promise{
 		}
 		label(`"out"`, "6")
 		seen(t, s, "DELETED a")
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
-		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		c.Delete(t, path+"/a").OK(t)
+		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Created(t)
 		seen(t, s, "ADDED b")
 	}},
 	{Statement: "an object that begins to match a field selector is ADDED, and DELETED when it no longer matches", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.MakeDefaultServiceAccount(t)
 		path := c.Path("v1", "pods")
-		c.Post(t, path, kit.Pod("a")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.Pod("a")).Created(t)
 		s := c.Watch(t, path+"?watch=1&fieldSelector=status.phase=Running,spec.nodeName=node&resourceVersion="+c.Get(t,
 			path).ResourceVersion(t))
 		phase := func(phase string) {
-			c.Patch(t, kit.MergePatch, path+"/a/status", `{"status":{"phase":"`+phase+`"}}`).Want(t, http.StatusOK)
+			c.Patch(t, kit.MergePatch, path+"/a/status", `{"status":{"phase":"`+phase+`"}}`).OK(t)
 		}
 		phase("Running")
 		seen(t, s, "ADDED a")
@@ -58,9 +56,9 @@ var watchSelections = []kit.Promise{
 	{Statement: "selectors apply to past changes and to new ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).Want(t, http.StatusOK)
-		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}}}`).Want(t, http.StatusOK)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"in"}}}`).OK(t)
+		c.Patch(t, kit.MergePatch, path+"/a", `{"metadata":{"labels":{"l":"out"}}}`).OK(t)
 		for selector, want := range map[string][]string{
 			"l=in": {"ADDED a", "DELETED a"}, "l": {"ADDED a", "MODIFIED a"}, "l=out": {"ADDED a"}, "!l": {"ADDED a", "DELETED a"},
 			"l+notin+(in)": {"ADDED a", "DELETED a", "ADDED a"},
@@ -74,11 +72,11 @@ var watchSelections = []kit.Promise{
 	}},
 	{Statement: "selectors apply to the initial state, too", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Post(t, path, kit.With(kit.ConfigMap("b", nil), "in", "metadata", "labels", "l")).Created(t)
 		s := c.Watch(t, path+"?watch=1&labelSelector=l=in")
 		seen(t, s, "ADDED b")
-		c.Patch(t, kit.MergePatch, path+"/b", `{"metadata":{"labels":null}}`).Want(t, http.StatusOK)
+		c.Patch(t, kit.MergePatch, path+"/b", `{"metadata":{"labels":null}}`).OK(t)
 		seen(t, s, "DELETED b")
 	}},
 }

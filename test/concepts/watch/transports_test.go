@@ -67,7 +67,7 @@ var watchTransports = []kit.Promise{
 		kit.Equal(t, []any{response.Proto, response.TransferEncoding}, []any{"HTTP/1.1", []string{"chunked"}})
 		lines := bufio.NewReader(response.Body)
 		for _, name := range []string{"a", "b"} {
-			c.Post(t, path, kit.ConfigMap(name, nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap(name, nil)).Created(t)
 			line, err := lines.ReadBytes('\n')
 			var e kit.Event
 			if err == nil {
@@ -89,7 +89,7 @@ var watchTransports = []kit.Promise{
 			streams = append(streams, &kit.Stream{Request: path, Decoder: json.NewDecoder(response.Body),
 				Close: response.Body.Close})
 		}
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for _, s := range streams {
 			seen(t, s, "ADDED a")
 		}
@@ -97,7 +97,7 @@ var watchTransports = []kit.Promise{
 	{Statement: "watches other than streaming lists are not compressed, whatever the client accepts", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		start := c.Get(t, path).ResourceVersion(t)
-		c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": strings.Repeat("x", 300_000)})).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": strings.Repeat("x", 300_000)})).Created(t)
 		for _, version := range []string{"", "&resourceVersion=" + start} {
 			a := c.WatchAs(t, 1, kit.Header{"Accept-Encoding", "gzip"}, path+"?watch=1&"+notRoot+version)
 			kit.Equal(t, []any{a.Header.Get("Content-Encoding"), a.Events(t)[0].Name()}, []any{"", "a"})
@@ -111,16 +111,16 @@ var watchTransports = []kit.Promise{
 			c.Path("v1", "configmaps"): kit.ConfigMap("a", nil), c.Path(groupVersion, "widgets"): kit.Widget(groupVersion, "a"),
 		} {
 			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil))(t)
-			c.Post(t, path, object).Want(t, http.StatusCreated)
+			c.Post(t, path, object).Created(t)
 			e := receive(t, ws)
 			kit.Equal(t, []any{e.Type, e.Name(), e.Object["kind"]}, []any{"ADDED", "a", object["kind"]})
-			c.Delete(t, path+"/a").Want(t, http.StatusOK)
+			c.Delete(t, path+"/a").OK(t)
 			kit.Equal(t, receive(t, ws).Type, "DELETED")
 		}
 	}},
 	{Statement: "over WebSocket, JSON is sent in text frames, protobuf and CBOR in binary ones", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for accept, want := range map[string]byte{"": websocket.TextFrame, kit.Protobuf: websocket.BinaryFrame,
 			kit.CBOR: websocket.BinaryFrame} {
 			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", kit.Header{"Accept", accept}))(t)
@@ -146,7 +146,7 @@ var watchTransports = []kit.Promise{
 	}},
 	{Statement: "a watch accepts a single subprotocol from a client, but not several", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		for _, protocol := range []string{"base64.binary.k8s.io", "binary.k8s.io", "anything"} {
 			ws := kit.Must(dialWebSocket(t, c, c.Config, path+"?watch=1&fieldSelector=metadata.name=a", nil, protocol))(t)
 			kit.Equal(t, ws.Config().Protocol, []string{protocol})
@@ -164,12 +164,12 @@ var watchTransports = []kit.Promise{
 			CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
 		rbac := "rbac.authorization.k8s.io/v1"
 		c.Post(t, c.Path(rbac, "roles"), kit.Manifest(`{apiVersion: %s, kind: Role, metadata: {name: browser}, rules: [{apiGroups: [""], resources: [configmaps], verbs: [watch]}]}`, rbac)).
-			Want(t, http.StatusCreated)
+			Created(t)
 		c.Post(t, c.Path(rbac, "rolebindings"), kit.Manifest(`{apiVersion: %s, kind: RoleBinding, metadata: {name: browser},
 			roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: browser}, subjects: [{kind: ServiceAccount, name: browser, namespace: %s}]}`, rbac, c.Namespace)).
-			Want(t, http.StatusCreated)
+			Created(t)
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		nobody := rest.AnonymousClientConfig(c.Config)
 		bearer := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token.Status.Token))
 		query := path + "?watch=1&fieldSelector=metadata.name=a"

@@ -53,18 +53,18 @@ var watchBeginnings = []kit.Promise{
 	{Statement: "a watch without resourceVersion begins with existing objects, and continues with changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0"} {
 			path := c.Path("v1", "configmaps")
-			c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-			c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+			c.Post(t, path, kit.ConfigMap("b", nil)).Created(t)
 			// "0" allows an old state, which includes what a list has returned.
-			c.Get(t, path).Want(t, http.StatusOK)
+			c.Get(t, path).OK(t)
 			s := c.Watch(t, path+"?watch=1&"+notRoot+version)
 			initial := []string{s.Next(t).Name(), s.Next(t).Name()}
 			slices.Sort(initial)
 			kit.Equal(t, initial, []string{"a", "b"})
-			c.Post(t, path, kit.ConfigMap("c", nil)).Want(t, http.StatusCreated)
+			c.Post(t, path, kit.ConfigMap("c", nil)).Created(t)
 			seen(t, s, "ADDED c")
 			for _, name := range []string{"a", "b", "c"} {
-				c.Delete(t, path+"/"+name).Want(t, http.StatusOK)
+				c.Delete(t, path+"/"+name).OK(t)
 				seen(t, s, "DELETED "+name)
 			}
 			s.Stop()
@@ -72,21 +72,21 @@ var watchBeginnings = []kit.Promise{
 	}},
 	{Statement: "a watch at a list's resourceVersion receives exactly the changes after the list", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		list := c.Get(t, path)
-		c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
-		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusOK)
-		c.Delete(t, path+"/b").Want(t, http.StatusOK)
+		c.Post(t, path, kit.ConfigMap("b", nil)).Created(t)
+		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "v"})).OK(t)
+		c.Delete(t, path+"/b").OK(t)
 		s := c.Watch(t, path+"?watch=true&"+notRoot+"&resourceVersion="+list.ResourceVersion(t))
 		seen(t, s, "ADDED b", "MODIFIED a", "DELETED b")
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
+		c.Delete(t, path+"/a").OK(t)
 		seen(t, s, "DELETED a")
 	}},
 	{Statement: "a watch at an object's or an event's resourceVersion continues after it", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		created := c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "1"})).Want(t, http.StatusOK)
-		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "2"})).Want(t, http.StatusOK)
+		created := c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "1"})).OK(t)
+		c.Put(t, path+"/a", kit.ConfigMap("a", map[string]string{"k": "2"})).OK(t)
 		first := seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.ResourceVersion(t)), "MODIFIED a", "MODIFIED a")[0]
 		kit.Equal(t, kit.FieldOf(t, first.Object, "data", "k"), any("1"))
 		again := seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+first.ResourceVersion()), "MODIFIED a")[0]
@@ -95,14 +95,14 @@ var watchBeginnings = []kit.Promise{
 	{Statement: "a watch at a future revision is silent until then", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		now := kit.Must(strconv.Atoi(c.Get(t, path).ResourceVersion(t)))(t)
-		a := c.Get(t, path+"?watch=1&timeoutSeconds=1&resourceVersion="+strconv.Itoa(now+1_000_000)).Want(t, http.StatusOK)
+		a := c.Get(t, path+"?watch=1&timeoutSeconds=1&resourceVersion="+strconv.Itoa(now+1_000_000)).OK(t)
 		kit.Equal(t, len(a.Body), 0)
 	}},
 	{Statement: "a watch ends after timeoutSeconds, without an error", Proof: func(t *testing.T, c *kit.Cluster) {
 		s := c.Watch(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=1&resourceVersion="+c.Get(t,
 			c.Path("v1", "configmaps")).ResourceVersion(t)+"&fieldSelector=metadata.name=none")
 		s.End(t)
-		c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=soon").Refused(t, http.StatusBadRequest, "BadRequest")
+		c.Get(t, c.Path("v1", "configmaps")+"?watch=1&timeoutSeconds=soon").BadRequest(t)
 	}},
 }
 
@@ -122,8 +122,8 @@ var watchEvents = []kit.Promise{
 	}},
 	{Statement: "DELETED has the object's last state, with the resourceVersion of the deletion", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		last := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
+		last := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Created(t)
+		c.Delete(t, path+"/a").OK(t)
 		e := seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+last.ResourceVersion(t)), "DELETED a")[0]
 		list := c.Get(t, path)
 		want := last.Object(t)
@@ -136,9 +136,9 @@ var watchEvents = []kit.Promise{
 	}},
 	{Statement: "a recreated object is DELETED and ADDED, with another uid", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		created := c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		created := c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Delete(t, path+"/a").OK(t)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
 		events := seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.ResourceVersion(t)), "DELETED a", "ADDED a")
 		if kit.FieldOf(t, events[0].Object, "metadata", "uid") == kit.FieldOf(t, events[1].Object, "metadata", "uid") {
 			t.Error("the uid is the same")
@@ -146,23 +146,22 @@ var watchEvents = []kit.Promise{
 	}},
 	{Statement: "a write that fails or changes nothing causes no event", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
-		created := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Want(t, http.StatusCreated)
-		c.Patch(t, kit.MergePatch, path+"/a", `{"data":{"k":"v"}}`).Want(t, http.StatusOK)
+		created := c.Post(t, path, kit.ConfigMap("a", map[string]string{"k": "v"})).Created(t)
+		c.Patch(t, kit.MergePatch, path+"/a", `{"data":{"k":"v"}}`).OK(t)
 		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusConflict)
 		c.Put(t, path+"/a", kit.With(kit.ConfigMap("a", nil), "1", "metadata", "resourceVersion")).Want(t, http.StatusConflict)
-		c.Patch(t, kit.MergePatch, path+"/a?dryRun=All", `{"data":{"k":"w"}}`).Want(t, http.StatusOK)
-		c.Delete(t, path+"/a?dryRun=All").Want(t, http.StatusOK)
-		c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
+		c.Patch(t, kit.MergePatch, path+"/a?dryRun=All", `{"data":{"k":"w"}}`).OK(t)
+		c.Delete(t, path+"/a?dryRun=All").OK(t)
+		c.Post(t, path, kit.ConfigMap("b", nil)).Created(t)
 		seen(t, c.Watch(t, path+"?watch=1&"+notRoot+"&resourceVersion="+created.ResourceVersion(t)), "ADDED b")
 	}},
 	{Statement: "the deletion of a collection causes an event for each object", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "secrets")
 		for _, name := range []string{"a", "b", "c"} {
-			c.Post(t, path, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}}", name)).
-				Want(t, http.StatusCreated)
+			c.Post(t, path, kit.Manifest("{apiVersion: v1, kind: Secret, metadata: {name: %s}}", name)).Created(t)
 		}
 		s := c.Watch(t, path+"?watch=1&resourceVersion="+c.Get(t, path).ResourceVersion(t))
-		c.Delete(t, path).Want(t, http.StatusOK)
+		c.Delete(t, path).OK(t)
 		var names []string
 		for range 3 {
 			e := s.Next(t)
@@ -176,12 +175,11 @@ var watchEvents = []kit.Promise{
 var watchPaths = []kit.Promise{
 	{Statement: "a watch in a namespace receives that namespace's changes, one without receives all", Proof: func(t *testing.T, c *kit.Cluster) {
 		other := c.Namespace + "-other"
-		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", other)).
-			Want(t, http.StatusCreated)
+		c.Post(t, c.ClusterPath("v1", "namespaces"), kit.Manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", other)).Created(t)
 		start := c.Get(t, c.Path("v1", "configmaps")).ResourceVersion(t)
 		mine := kit.With(kit.ConfigMap("a", nil), c.Namespace, "metadata", "labels", "promise")
-		c.Post(t, c.ClusterPath("v1", "namespaces", other, "configmaps"), mine).Want(t, http.StatusCreated)
-		c.Post(t, c.Path("v1", "configmaps"), mine).Want(t, http.StatusCreated)
+		c.Post(t, c.ClusterPath("v1", "namespaces", other, "configmaps"), mine).Created(t)
+		c.Post(t, c.Path("v1", "configmaps"), mine).Created(t)
 		query := "?watch=1&labelSelector=promise=" + c.Namespace + "&resourceVersion=" + start
 		all := seen(t, c.Watch(t, c.ClusterPath("v1", "configmaps")+query), "ADDED a", "ADDED a")
 		kit.Equal(t, []any{kit.FieldOf(t, all[0].Object, "metadata", "namespace"), kit.FieldOf(t, all[1].Object, "metadata", "namespace")},
@@ -192,21 +190,20 @@ var watchPaths = []kit.Promise{
 	{Statement: "a watch of one object, by a selector for its name, receives only its changes, and none before it exists", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps")
 		s := c.Watch(t, path+"?watch=1&fieldSelector=metadata.name=a&resourceVersion="+c.Get(t, path).ResourceVersion(t))
-		c.Post(t, path, kit.ConfigMap("b", nil)).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		c.Post(t, path, kit.ConfigMap("aa", nil)).Want(t, http.StatusCreated)
-		c.Delete(t, path+"/a").Want(t, http.StatusOK)
+		c.Post(t, path, kit.ConfigMap("b", nil)).Created(t)
+		c.Post(t, path, kit.ConfigMap("a", nil)).Created(t)
+		c.Post(t, path, kit.ConfigMap("aa", nil)).Created(t)
+		c.Delete(t, path+"/a").OK(t)
 		seen(t, s, "ADDED a", "DELETED a")
 		node := c.Watch(t, c.ClusterPath("v1", "namespaces")+"?watch=1&fieldSelector=metadata.name="+c.Namespace)
 		seen(t, node, "ADDED "+c.Namespace)
 	}},
 	{Statement: "the parameter watch on the path of one object has no effect", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
-		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")+"?watch=1").Want(t, http.StatusOK).Text(t, "kind"), "ConfigMap")
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
+		kit.Equal(t, c.Get(t, c.Path("v1", "configmaps", "a")+"?watch=1").OK(t).Text(t, "kind"), "ConfigMap")
 	}},
 	{Statement: "the old paths with /watch/ still watch", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("a", nil), c.Namespace, "metadata", "labels", "promise")).
-			Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("a", nil), c.Namespace, "metadata", "labels", "promise")).Created(t)
 		for _, path := range []string{
 			"/api/v1/watch/namespaces/" + c.Namespace + "/configmaps/a", "/api/v1/watch/namespaces/" + c.Namespace + "/configmaps?" + notRoot,
 			"/api/v1/watch/configmaps?labelSelector=promise=" + c.Namespace, "/api/v1/watch/namespaces/" + c.Namespace + "/configmaps/a?watch=false",
@@ -219,7 +216,7 @@ var watchPaths = []kit.Promise{
 		c.Get(t, "/api/v1/watch/namespaces/"+c.Namespace+"/nothings").Want(t, http.StatusNotFound)
 		c.Post(t, "/api/v1/watch/configmaps", kit.ConfigMap("b", nil)).Want(t, http.StatusMethodNotAllowed)
 		groupVersion := c.DefineWidgets(t, kit.AnySchema)
-		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Want(t, http.StatusCreated)
+		c.Post(t, c.Path(groupVersion, "widgets"), kit.Widget(groupVersion, "a")).Created(t)
 		for _, path := range []string{"/watch/namespaces/" + c.Namespace + "/widgets/a", "/watch/namespaces/" + c.Namespace + "/widgets", "/watch/widgets"} {
 			seen(t, c.Watch(t, "/apis/"+groupVersion+path), "ADDED a")
 		}
@@ -233,15 +230,15 @@ var watchPaths = []kit.Promise{
 
 var watchAccess = []kit.Promise{
 	{Statement: "a watch needs the verb watch, whatever else is allowed", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Want(t, http.StatusCreated)
+		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
 		for verb, rule := range map[string]string{"list": "verbs: [get, list]", "watch": "verbs: [watch]", "one": "verbs: [watch], resourceNames: [a]"} {
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "roles"),
 				kit.Manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: %s}, rules: [{apiGroups: [""], resources: [configmaps], %s}]}`, verb, rule)).
-				Want(t, http.StatusCreated)
+				Created(t)
 			c.Post(t, c.Path("rbac.authorization.k8s.io/v1", "rolebindings"),
 				kit.Manifest(`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %[1]s},
 				roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s-%[1]s}]}`, verb, c.Namespace)).
-				Want(t, http.StatusCreated)
+				Created(t)
 		}
 		as := func(who, query string) kit.Answer {
 			return c.Send(t, http.MethodGet, c.Path("v1", "configmaps")+"?"+query,
@@ -255,7 +252,7 @@ var watchAccess = []kit.Promise{
 		forbidden := func(a kit.Answer, who, verb string) {
 			t.Helper()
 			want := strings.NewReplacer("%s-%s", c.Namespace+"-"+who, "cannot %s", "cannot "+verb, `"%s"`, `"`+c.Namespace+`"`).Replace(message)
-			a.Refused(t, http.StatusForbidden, "Forbidden", want)
+			a.Forbidden(t, want)
 		}
 		forbidden(as("list", "watch=1&timeoutSeconds=1"), "list", "watch")
 		forbidden(as("watch", ""), "watch", "list")
