@@ -2,12 +2,14 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +42,10 @@ func TestOlderVersion(t *testing.T) {
 func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	file := filepath.Join(t.TempDir(), "recorded.db")
 	must(t, os.WriteFile(file, harness.ReadGzip(t, name+".db.gz"), 0o600))
+	// Its Events expired an hour after they were recorded: the server would remove them sooner or later.
+	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + file})
+	_, err := db.Exec("UPDATE log SET expires_at = ? WHERE expires_at IS NOT NULL", time.Now().Add(time.Hour).UnixMilli())
+	must(t, errors.Join(err, db.Close()))
 	if engine.Name == "sqlite" {
 		engine.Datastore = "sqlite://" + file
 		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
