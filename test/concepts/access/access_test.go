@@ -1,3 +1,5 @@
+// Package access tests sqube against the documentation of authentication and authorization: who a client is, and what it may
+// do.
 package access
 
 import (
@@ -6,6 +8,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Authorization": what a client may do.
 func TestAccess(t *testing.T) {

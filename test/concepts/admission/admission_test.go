@@ -1,3 +1,4 @@
+// Package admission tests sqube against the documentation of admission: built-in plugins, webhooks and policies.
 package admission
 
 import (
@@ -17,6 +18,8 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Admission control", except for Pods: what the default plugins do. Webhooks and policies have their own sections;
 // approval and signing of certificates are tested with bootstrap tokens.

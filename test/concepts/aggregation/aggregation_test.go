@@ -1,3 +1,4 @@
+// Package aggregation tests sqube against the documentation of aggregated APIs, discovery and OpenAPI.
 package aggregation
 
 import (
@@ -14,6 +15,8 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Kubernetes API Aggregation Layer": requests for an APIService's group version go to the Service that it names.
 func TestAggregation(t *testing.T) {

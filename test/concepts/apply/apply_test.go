@@ -1,3 +1,4 @@
+// Package apply tests sqube against the documentation of server-side apply.
 package apply
 
 import (
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Server-Side Apply" of the API overview and the concepts. Merging is in merge_test.go, kubectl in kubectl_test.go.
 func TestApply(t *testing.T) {
@@ -236,12 +239,6 @@ var applyConflicts = []kit.Promise{
 }
 
 var applyRefusals = []kit.Promise{
-	{Statement: "an apply needs a field manager", Proof: func(t *testing.T, c *kit.Cluster) {
-		for _, query := range []string{"", "?fieldManager="} {
-			c.Patch(t, kit.ApplyPatch, c.Path("v1", "configmaps", "a")+query, data("")).Invalid(t,
-				"fieldManager: Required value: is required for apply patch")
-		}
-	}},
 	{Statement: "in every write, the name of a manager has at most 128 bytes, all printable", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		c.Apply(t, path, strings.Repeat("m", 128), data("")).Created(t)
@@ -258,30 +255,6 @@ var applyRefusals = []kit.Promise{
 				a.Invalid(t, message)
 			}
 		}
-	}},
-	{Statement: "managed fields can't be applied", Proof: func(t *testing.T, c *kit.Cluster) {
-		for _, fields := range []string{"[]", "[{}]", "[{manager: one}]"} {
-			body := "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, managedFields: " + fields + "}}"
-			c.Apply(t, c.Path("v1", "configmaps", "a"), "one", body).BadRequest(t, "metadata.managedFields must be nil")
-		}
-	}},
-	{Statement: "the object of an apply has the kind, name and namespace of the path", Proof: func(t *testing.T, c *kit.Cluster) {
-		for body, message := range map[string]string{
-			"metadata: {name: a}":                                               "invalid object type: /, Kind=",
-			"{kind: ConfigMap, metadata: {name: a}}":                            "invalid object type: /, Kind=ConfigMap",
-			"{apiVersion: v1, metadata: {name: a}}":                             "invalid object type: /v1, Kind=",
-			"{apiVersion: v1, kind: Secret, metadata: {name: a}}":               "invalid object type: /v1, Kind=Secret",
-			"{apiVersion: v2, kind: ConfigMap, metadata: {name: a}}":            "invalid object type: /v2, Kind=ConfigMap",
-			"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}":            "the name of the object (b) does not match the name on the URL (a)",
-			"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default}}": "the namespace of the provided object does not match the namespace sent on the request",
-			"a: [b":     "error encoding patch: yaml: ",
-			"- a":       "error decoding patch",
-			"":          "invalid object type: /, Kind=",
-			"just text": "error decoding patch",
-		} {
-			c.Apply(t, c.Path("v1", "configmaps", "a"), "one", body).BadRequest(t, message)
-		}
-		c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
 	}},
 	{Statement: "an unknown field, or one of another type, can't be applied, whatever the level of validation", Proof: func(t *testing.T, c *kit.Cluster) {
 		// kube-apiserver returns 500 without a reason.

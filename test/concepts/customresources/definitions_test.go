@@ -1,14 +1,19 @@
+// Package customresources tests sqube against the documentation of custom resources, from their definitions to their
+// conversion.
 package customresources
 
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Custom resources: one server for all subjects, each of which has its own file.
 func TestCustomResources(t *testing.T) {
@@ -166,53 +171,28 @@ var customDefinitions = []kit.Promise{
 		}
 	}},
 	{Statement: "an invalid definition is rejected with the invalid field", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.CustomResource()
+		versions := func(first, second string) []any {
+			return []any{kit.CRDVersion(first, kit.AnySpec, "storage: true"), kit.CRDVersion(second, kit.AnySpec, "storage: "+strconv.FormatBool(first != second))}
+		}
 		for _, bad := range []struct {
-			change func(d map[string]any)
-			parts  []string
+			message string
+			value   any
+			field   []string
 		}{
-			{func(d map[string]any) { kit.SetField(d, "widgets", "metadata", "name") },
-				[]string{`metadata.name: Invalid value: "widgets": must be spec.names.plural+"."+spec.group`}},
-			{func(d map[string]any) { kit.SetField(d, "Everywhere", "spec", "scope") },
-				[]string{`spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced"`}},
-			{func(d map[string]any) { kit.SetField(d, "Widget List", "spec", "names", "kind") },
-				[]string{`spec.names.kind: Invalid value: "Widget List"`}},
-			{func(d map[string]any) { kit.SetField(d, "WIDGETS", "spec", "names", "plural") },
-				[]string{`spec.names.plural: Invalid value: "WIDGETS"`}},
-			{func(d map[string]any) { kit.SetField(d, []any{"a b"}, "spec", "names", "shortNames") },
-				[]string{`spec.names.shortNames[0]: Invalid value: "a b"`}},
-			{func(d map[string]any) { kit.SetField(d, []any{}, "spec", "versions") },
-				[]string{"spec.versions: Invalid value: ", "must have exactly one version marked as storage version"}},
-			{func(d map[string]any) {
-				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true"), kit.CRDVersion("v2", kit.AnySpec, "storage: true")}, "spec",
-					"versions")
-			},
-				[]string{"must have exactly one version marked as storage version"}},
-			{func(d map[string]any) {
-				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "storage: true"), kit.CRDVersion("v1", kit.AnySpec, "storage: false")}, "spec",
-					"versions")
-			},
-				[]string{"must contain unique version names"}},
-			{func(d map[string]any) {
-				kit.SetField(d, []any{kit.CRDVersion("V-1", kit.AnySpec, "storage: true")}, "spec", "versions")
-			},
-				[]string{`spec.versions[0].name: Invalid value: "V-1"`}},
-			{func(d map[string]any) {
-				kit.SetField(d, []any{kit.CRDVersion("v1", kit.AnySpec, "{storage: true, schema: null}")}, "spec", "versions")
-			},
-				[]string{"spec.versions[0].schema.openAPIV3Schema: Required value"}},
-			{func(d map[string]any) { kit.SetField(d, true, "spec", "preserveUnknownFields") },
-				[]string{`spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead`}},
-			{func(d map[string]any) { kit.SetField(d, kit.Manifest("strategy: Webhook"), "spec", "conversion") },
-				[]string{"spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"}},
-			{func(d map[string]any) { kit.SetField(d, kit.Manifest("strategy: Magic"), "spec", "conversion") },
-				[]string{`spec.conversion.strategy: Unsupported value: "Magic": supported values: "None", "Webhook"`}},
-			{func(d map[string]any) { kit.SetField(d, strings.Repeat("g", 254)+".com", "spec", "group") },
-				[]string{"spec.group: Invalid value: ", "must be no more than 253"}},
+			{`spec.names.kind: Invalid value: "Widget List"`, "Widget List", []string{"names", "kind"}},
+			{`spec.names.plural: Invalid value: "WIDGETS"`, "WIDGETS", []string{"names", "plural"}},
+			{`spec.names.shortNames[0]: Invalid value: "a b"`, []any{"a b"}, []string{"names", "shortNames"}},
+			{"must have exactly one version marked as storage version", []any{}, []string{"versions"}},
+			{"must have exactly one version marked as storage version", versions("v1", "v2"), []string{"versions"}},
+			{"must contain unique version names", versions("v1", "v1"), []string{"versions"}},
+			{"spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+				true, []string{"preserveUnknownFields"}},
+			{`spec.conversion.strategy: Unsupported value: "Magic": supported values: "None", "Webhook"`, "Magic", []string{"conversion", "strategy"}},
+			{"must be no more than 253", strings.Repeat("g", 254) + ".com", []string{"group"}},
 		} {
-			d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
-			bad.change(d)
-			c.Post(t, kit.Definitions, d).Invalid(t, bad.parts...)
+			d := c.CustomResource().Definition(kit.CRDVersion("v1", kit.AnySpec))
+			kit.SetField(d, bad.value, append([]string{"spec"}, bad.field...)...)
+			c.Post(t, kit.Definitions, d).Invalid(t, bad.message)
 		}
 	}},
 	{Statement: "a non-structural schema is rejected", Proof: func(t *testing.T, c *kit.Cluster) {

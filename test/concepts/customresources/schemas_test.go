@@ -1,7 +1,6 @@
 package customresources
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -169,11 +168,8 @@ spec:
 			t.Errorf("the list still has it:\n%s", list.Body)
 		}
 	}},
-	{Statement: "the metadata of a custom resource is validated like that of any object", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "unknown metadata of a custom resource is dropped, and its name may be generated", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
-		w.Create(t, "Wrong", "{}").Invalid(t, `metadata.name: Invalid value: "Wrong"`)
-		w.Create(t, "a", "metadata: {labels: {a: 'b c'}}").Invalid(t, "metadata.labels: Invalid value")
-		w.Create(t, "a", "metadata: {labels: {a: 5}}").Want(t, http.StatusBadRequest)
 		w.Create(t, "a", "metadata: {unknown: 5}").Created(t).HasField(t, "", "metadata", "unknown").
 			HasField(t, "1", "metadata", "generation")
 		generated := w.Widget("", "metadata: {generateName: g-}")
@@ -181,11 +177,6 @@ spec:
 		if name := c.Post(t, w.At("v1"), generated).Created(t).Text(t, "metadata", "name"); !strings.HasPrefix(name, "g-") || len(name) != 7 {
 			t.Errorf("the generated name is %q", name)
 		}
-		other := w.Widget("b", "{}")
-		maps.Copy(other, map[string]any{"apiVersion": "other.example.com/v1"})
-		c.Post(t, w.At("v1"), other).Want(t, http.StatusBadRequest)
-		maps.Copy(other, map[string]any{"apiVersion": w.Group + "/v1", "kind": "Gadget"})
-		c.Post(t, w.At("v1"), other).Invalid(t, `kind: Invalid value: "Gadget": must be Widget`)
 	}},
 	{Statement: "the schema may restrict metadata.name", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", "metadata: {type: object, properties: {name: {type: string, maxLength: 3}}}"))

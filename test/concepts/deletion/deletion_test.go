@@ -1,3 +1,4 @@
+// Package deletion tests sqube against the documentation of deletion: finalizers, garbage collection, collections, namespaces.
 package deletion
 
 import (
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Resource deletion": one object, and the options of a delete. Lists of objects are in collections_test.go, dependents
 // in garbage_test.go.

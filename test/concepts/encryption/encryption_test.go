@@ -1,3 +1,5 @@
+// Package encryption tests sqube against the documentation of encryption at
+// rest.
 package encryption
 
 import (
@@ -12,6 +14,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // "Encrypting Confidential Data at Rest" and "Using a KMS provider for data encryption": the contents of rows, and reads of
 // them, with a sequence of configurations.

@@ -229,11 +229,7 @@ func (r *AggregatedServer) List(path string) []any {
 	items := []any{}
 	for at, object := range r.objects {
 		if strings.HasPrefix(at+"/", path+"/") || strings.HasSuffix(path, "/v1/widgets") {
-			copied := map[string]any{}
-			for field, value := range object {
-				copied[field] = value
-			}
-			items = append(items, copied)
+			items = append(items, maps.Clone(object))
 		}
 	}
 	return items

@@ -50,9 +50,7 @@ func (c *Cluster) Certified(t testing.TB, p KeyPair) *Client {
 // As returns a client of the administrator that impersonates another user.
 func (c *Cluster) As(t testing.TB, user string, groups ...string) *Client {
 	t.Helper()
-	config := rest.CopyConfig(c.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	return NewClient(t, config)
+	return c.Impersonating(t, rest.ImpersonationConfig{UserName: user, Groups: groups})
 }
 
 // WhoAmI returns the client's identity on the server.

@@ -101,13 +101,10 @@ func (c *Cluster) DeleteAtEnd(t testing.TB, path string) {
 
 // WidgetDefinition returns a definition of widgets in a group, with status and scale.
 func WidgetDefinition(group, schema string) map[string]any {
-	definition := Manifest(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.%[1]s},
-		spec: {group: %[1]s, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
-		versions: [{name: v1, served: true, storage: true, schema: {},
-		subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}}]}}`, group)
-	versions := definition["spec"].(map[string]any)["versions"].([]any)
-	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": Manifest("%s", schema)}
-	return definition
+	return CustomResource{Group: group}.Definition(map[string]any{
+		"name": "v1", "served": true, "schema": map[string]any{"openAPIV3Schema": Manifest("%s", schema)},
+		"subresources": Manifest("{status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}"),
+	})
 }
 
 // AnySchema allows anything in a custom resource.

@@ -1,3 +1,4 @@
+// Package lists tests sqube against the documentation of reads: resource versions, lists, pages, selectors, compression.
 package lists
 
 import (
@@ -8,6 +9,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Sections "Retrieving large results sets in chunks", "Collections" and "Response compression", and the selectors of lists.
 func TestLists(t *testing.T) {

@@ -1,3 +1,4 @@
+// Package mediatypes tests sqube against the documentation of media types: JSON, YAML, protobuf and CBOR.
 package mediatypes
 
 import (
@@ -12,6 +13,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "HTTP media types". CBOR, which kube-apiserver serves with its feature gate CBORServingAndStorage on, is served
 // by default here.

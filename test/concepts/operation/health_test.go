@@ -1,3 +1,4 @@
+// Package operation tests sqube against the documentation of running a server: health, audit, priority and fairness.
 package operation
 
 import (
@@ -17,6 +18,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 

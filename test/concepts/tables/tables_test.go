@@ -1,3 +1,4 @@
+// Package tables tests sqube against the documentation of Tables and of partial object metadata.
 package tables
 
 import (
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Receiving resources as Tables", and partial object metadata.
 func TestTables(t *testing.T) {

@@ -1,3 +1,4 @@
+// Package verbs tests sqube against the documentation of verbs, paths, names, subresources and virtual resources.
 package verbs
 
 import (
@@ -9,6 +10,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Sections "Kubernetes API terminology", "Object names", "API verbs" and "Resource URIs".
 func TestVerbs(t *testing.T) {

@@ -1,3 +1,4 @@
+// Package versions tests sqube against the documentation of API versions: deprecation, enabling and disabling, stored versions.
 package versions
 
 import (
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Sections "API groups and versioning" and "Kubernetes Deprecation Policy".
 func TestVersions(t *testing.T) {

@@ -1,3 +1,4 @@
+// Package watch tests sqube against the documentation of watches, bookmarks and streaming lists.
 package watch
 
 import (
@@ -10,6 +11,8 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Sections "Efficient detection of changes" and "Semantics for watch". One server for all subjects, each of which has its own
 // file.

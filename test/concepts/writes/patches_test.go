@@ -167,10 +167,6 @@ var mergePatches = []kit.Promise{
 			c.Patch(t, kind, path, `{}`).Refused(t, http.StatusUnsupportedMediaType, "UnsupportedMediaType")
 		}
 	}},
-	{Statement: "only an apply can be forced", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.Patch(t, kit.MergePatch, patchable(t, c)+"?force=true", `{}`).Invalid(t,
-			"force: Forbidden: may not be specified for non-apply patch")
-	}},
 	{Statement: "subresources are patched like objects", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("apps/v1", "deployments", "a")
 		c.Post(t, kit.CollectionOf(path), kit.Deployment("a")).Created(t)

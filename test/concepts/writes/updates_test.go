@@ -1,3 +1,5 @@
+// Package writes tests sqube against the documentation of writes: updates, patches, dry run, field validation, generated
+// values.
 package writes
 
 import (
@@ -11,6 +13,8 @@ import (
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
+
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // Section "Updates to existing resources": PUT. Patches are in patches_test.go.
 func TestUpdates(t *testing.T) {
@@ -105,21 +109,6 @@ var updates = []kit.Promise{
 		}
 		changed := c.Patch(t, kit.MergePatch, deployments+"/a", `{"spec":{"replicas":4}}`).OK(t)
 		kit.Equal(t, watch.Next(t).ResourceVersion(), changed.ResourceVersion(t))
-	}},
-	{Statement: "an object whose name, namespace or kind differs from the path is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("v1", "configmaps", "a")
-		c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("a", nil)).Created(t)
-		for body, message := range map[string]string{
-			`{"metadata":{"name":"b"}}`:                                   "the name of the object (b) does not match the name on the URL (a)",
-			`{"metadata":{}}`:                                             "the name of the object (a based on URL) was undeterminable: name must be provided",
-			`{"metadata":{"name":"a","namespace":"default"}}`:             "the namespace of the provided object does not match the namespace sent on the request",
-			`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"}}`: `Secret in version "v1" cannot be handled as a ConfigMap`,
-			``: "the object provided is unrecognized (must be of type ConfigMap)",
-		} {
-			c.Put(t, path, body).BadRequest(t, message)
-		}
-		c.Post(t, c.Path("v1", "configmaps"), `{"metadata":{"name":"b","namespace":"default"}}`).BadRequest(t,
-			"the namespace of the provided object does not match the namespace sent on the request")
 	}},
 	{Statement: "more than 3 MiB get 413, in every write", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
