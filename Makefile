@@ -87,6 +87,13 @@ e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer chr
 	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
 	$(E2E) go test -C test/tools -vet=off -timeout 10m ./envtest ./s3 ./console
 
+# The commit that `make check` compares with; on a branch, SINCE=main.
+SINCE ?= HEAD
+
+check: lint build kubectl bin/withpostgres ## run before a commit: lint, the tests of packages that changed since SINCE (HEAD), and some through clients
+	changed=$$(test/tools/changed $(SINCE)); [ -z "$$changed" ] || bin/withpostgres $(TEST) $$changed
+	$(E2E) bin/withpostgres $(TEST) -p 2 ./test/concepts/lists ./test/concepts/writes ./test/concepts/watch
+
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
 		echo "Postgres $$version"; \
@@ -262,4 +269,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream test check race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE
