@@ -1,21 +1,39 @@
 package crd
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	"k8s.io/apiextensions-apiserver/pkg/crdserverscheme"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/versioning"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
+	genericapi "k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/watchtask"
 )
 
@@ -71,4 +89,176 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.
 	}
 	list := func() []metav1.APIResource { return describeLegacy(definitions, gv) }
 	discovery.NewAPIVersionHandler(codecs.General(), gv, discovery.APIResourceListerFunc(list)).ServeHTTP(w, r)
+}
+
+// reads serves gets, lists and watches of custom resources from stored bytes, if the request is for the storage version.
+// Upstream's handler owns the storages and serves all other requests; reads limits the errors in its answers to writes.
+type reads struct {
+	definitions listers.CustomResourceDefinitionLister
+	storages    finalizer.CRClientGetter
+	converters  *conversion.CRConverterFactory
+	others      http.HandlerFunc
+	minTimeout  time.Duration // of watches
+
+	mu   sync.Mutex
+	made map[string]readHandlers // by the name of the definition
+}
+
+// readHandlers belong to one storage, which upstream's handler made for one state of a definition.
+type readHandlers struct {
+	handlers.CustomReads
+	storage *customresource.REST
+}
+
+// handler returns the handler of a request.
+func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
+	if info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, info.Verb) {
+		s.limitErrors(info)
+		return s.others
+	}
+	if info.Subresource != "" || !slices.Contains([]string{"get", "list", "watch"}, info.Verb) {
+		return s.others
+	}
+	d, err := s.definitions.Get(info.Resource + "." + info.APIGroup)
+	if err != nil || !servesAsStored(d, info) {
+		return s.others
+	}
+	storages, err := s.storages.GetCustomResourceListerCollectionDeleter(d)
+	if err != nil {
+		return s.others
+	}
+	// Upstream's handler may serve a slightly older state of the definition.
+	storage, ok := storages.(*customresource.REST)
+	if !ok || storage.New().GetObjectKind().GroupVersionKind().Version != info.APIVersion {
+		return s.others
+	}
+	made, err := s.handlersOf(d, storage)
+	if err != nil {
+		return s.others
+	}
+	switch info.Verb {
+	case "get":
+		return made.Get
+	case "list":
+		return made.List
+	default:
+		return made.Watch
+	}
+}
+
+// limitErrors prepares the storage of a write.
+func (s *reads) limitErrors(info *request.RequestInfo) {
+	d, err := s.definitions.Get(info.Resource + "." + info.APIGroup)
+	if err != nil {
+		return
+	}
+	storages, err := s.storages.GetCustomResourceListerCollectionDeleter(d)
+	if err != nil {
+		return
+	}
+	if storage, ok := storages.(*customresource.REST); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		handlers.LimitErrors(storage.Store)
+	}
+}
+
+// measured records metrics of requests like upstream's handler.
+func measured(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+		handlers.Measure(w, r, strings.ToUpper(info.Verb), resource, "", metrics.CleanScope(info), false, "", next)
+	}
+}
+
+// servesAsStored reports whether upstream's handler would serve the request without a warning, and in the storage version. If a
+// webhook converts objects of other versions, errors in the middle of a list are so likely that the list must be complete before
+// it is sent, and watches must report them.
+func servesAsStored(d definition, info *request.RequestInfo) bool {
+	namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
+	if namespaced != (info.Namespace != "") && !(namespaced && info.Verb != "get") {
+		return false
+	}
+	if !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) || d.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
+		return false
+	}
+	for _, v := range d.Spec.Versions {
+		if v.Name == info.APIVersion {
+			return v.Storage && v.Served && !v.Deprecated
+		}
+	}
+	return false
+}
+
+// handlersOf returns the handlers of the definition, whose objects are in storage.
+func (s *reads) handlersOf(d definition, storage *customresource.REST) (readHandlers, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made, ok := s.made[d.Name]; ok && made.storage == storage {
+		return made, nil
+	}
+	converter, _, err := s.converters.NewConverter(d)
+	if err != nil {
+		return readHandlers{}, err
+	}
+	serving := codecs.Serving()
+	kind := storage.New().GetObjectKind().GroupVersionKind()
+	scope := &genericapi.RequestScope{
+		Namer: genericapi.ContextBasedNaming{
+			Namer:         runtime.Namer(meta.NewAccessor()),
+			ClusterScoped: d.Spec.Scope == apiextensionsv1.ClusterScoped,
+		},
+		Serializer:       serving,
+		Convertor:        converter, // converts the names of fields in selectors
+		Typer:            crdserverscheme.NewUnstructuredObjectTyper(),
+		TableConvertor:   storage,
+		Resource:         kind.GroupVersion().WithResource(d.Spec.Names.Plural),
+		Kind:             kind,
+		HubGroupVersion:  kind.GroupVersion(),
+		MetaGroupVersion: metav1.SchemeGroupVersion,
+	}
+	for _, t := range serving.SupportedMediaTypes() {
+		if t.MediaType != runtime.ContentTypeProtobuf {
+			scope.StandardSerializers = append(scope.StandardSerializers, t)
+		}
+	}
+	made := readHandlers{storage: storage}
+	made.CustomReads = handlers.NewCustomReads(storage, scope, eventSerializer{serving, converter}, s.minTimeout, s.others, measured)
+	s.made[d.Name] = made
+	return made, nil
+}
+
+// eventSerializer encodes watches like upstream's handler: events and errors as they are, and objects by the converter.
+type eventSerializer struct {
+	runtime.NegotiatedSerializer
+	converter runtime.ObjectConvertor
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (s eventSerializer) EncoderForVersion(encoder runtime.Encoder, version runtime.GroupVersioner) runtime.Encoder {
+	scheme := apiserver.Scheme
+	return versioning.NewCodec(encoder, nil, s.converter, scheme, scheme, scheme, version, nil, "custom resources")
+}
+
+// follow removes the handlers of deleted definitions.
+func (s *reads) follow(informer cache.SharedInformer) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
+		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)
+		if err != nil {
+			return
+		}
+		s.forget(name)
+	}})
+	if err != nil {
+		return fmt.Errorf("watch custom resource definitions: %w", err)
+	}
+	return nil
+}
+
+// forget removes the handlers of a definition.
+func (s *reads) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.made, name)
 }

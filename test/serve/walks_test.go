@@ -28,8 +28,8 @@ func TestWalks(t *testing.T) {
 		t.Fatal(err)
 	}
 	walks := regexp.MustCompile(`(?m)(?:^\d+\. .*\n(?:^ {3}.*\n)*)+`).FindAllString(string(readme), -1)
-	if len(walks) != 4 {
-		t.Errorf("server/README.md has %d walks; want a list, a create, a watch event and a continue token", len(walks))
+	if len(walks) != 6 {
+		t.Errorf("server/README.md has %d walks; want a list, a create, a watch event, a custom resource's get, another server's write and a continue token", len(walks))
 	}
 	step := regexp.MustCompile("(?m)^\\d+\\. `(\\S+)`, ((?:`[\\w.]+`(?:, )?)+): ")
 	for _, walk := range walks {
