@@ -127,35 +127,40 @@ const (
 	Purge Operation = "purge"
 )
 
-// Write is a row to append to the log.
+// Write is a row to append to the log. In JSON it has the names of the columns.
 type Write struct {
-	Operation Operation
 	// Replaces is the id of the row that must be live for the write to succeed. 0 means that there must be none.
-	Replaces int64
+	Replaces  int64     `json:"replaces,omitempty"`
+	Operation Operation `json:"operation"`
 
-	Group, Resource string
+	Group    string `json:"api_group,omitempty"`
+	Resource string `json:"resource"`
 	// Key orders the rows of a resource and names the object in it: "namespace/name", or "name" for a resource without
 	// namespaces.
-	Key             string
-	Namespace, Name string
-	UID             string
+	Key       string `json:"key"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
 
-	WrittenAt int64 // Unix milliseconds; for Commit, by the clock of this machine
-	ExpiresAt int64 // Unix milliseconds, 0 for never
+	WrittenAt int64 `json:"written_at"`           // Unix milliseconds; for Commit, by the clock of this machine
+	ExpiresAt int64 `json:"expires_at,omitempty"` // Unix milliseconds, 0 for never
 
-	User, FieldManager string
+	User         string `json:"user_name,omitempty"`
+	FieldManager string `json:"field_manager,omitempty"`
 	// Address is that of the client, and AuditID the request's in the audit log; "" if there is none.
-	Address, AuditID string
+	Address string `json:"address,omitempty"`
+	AuditID string `json:"audit_id,omitempty"`
 
 	// Labels and Fields are JSON objects of strings, keys sorted, no spaces.
-	Labels, Fields string
+	Labels string `json:"labels,omitempty"`
+	Fields string `json:"fields,omitempty"`
 	// Value is the object as stored; empty in a Delete.
-	Value []byte
+	Value []byte `json:"-"`
 
 	// Heartbeat marks a small Update that has been acknowledged, perhaps. It is committed like a Delete if the disk is full.
-	Heartbeat bool
+	Heartbeat bool `json:"-"`
 	// Superseded marks a Heartbeat that a later one of the group replaces. It gets a revision and no row. Engines without MayHold get none.
-	Superseded bool
+	Superseded bool `json:"-"`
 }
 
 // Committed is the result of a group commit. Each write got a revision, in order; those of conflicting and superseded writes stay unused.

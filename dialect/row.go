@@ -11,9 +11,9 @@ const Columns = "id, replaces, replaced_by, operation, api_group, resource, key,
 
 // LogRow is a row of the log.
 type LogRow struct {
-	ID int64
+	ID int64 `json:"id"`
 	// ReplacedBy is the id of the row that replaced this one, 0 while it is live.
-	ReplacedBy int64
+	ReplacedBy int64 `json:"-"`
 	Write
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // The modes of new files and folders: a database contains secrets.
@@ -113,49 +115,10 @@ func openFile(path string, flag int, like string) (*os.File, error) {
 	if err != nil || missing == nil {
 		return f, err
 	}
-	if err := chownLike(f, like); err != nil {
+	if err := wholefile.Chown(f, like); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// chownLike gives a file that root has created the owner of another file or folder, so that the same server can open it. SQLite does so
-// with the files that it creates beside a database.
-func chownLike(f *os.File, other string) error {
-	info, err := os.Stat(other)
-	if err != nil || os.Geteuid() != 0 {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil
-	}
-	if err := f.Chown(int(stat.Uid), int(stat.Gid)); !errors.Is(err, fs.ErrPermission) { // a container's root may not
-		return err
-	}
-	return nil
-}
-
-// makeFolder creates a folder and those above it, with the owner of the first that exists.
-func makeFolder(path string) error {
-	err := os.Mkdir(path, folderMode)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeFolder(filepath.Dir(path)); err != nil {
-			return err
-		}
-		err = os.Mkdir(path, folderMode)
-	}
-	if err != nil {
-		if info, failed := os.Stat(path); failed == nil && info.IsDir() {
-			return nil
-		}
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(chownLike(f, filepath.Dir(path)), f.Close())
 }
 
 // protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have left

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/migrations"
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // Engine is a dialect.Engine on one SQLite file.
@@ -117,7 +118,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if path, err = resolve(given); err != nil {
 		return before, err
 	}
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := wholefile.MakeFolder(filepath.Dir(path), folderMode); err != nil {
 		return before, err
 	}
 	if path, err = resolve(path); err != nil { // now that the folder exists

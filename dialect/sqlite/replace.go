@@ -16,6 +16,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/migrations"
+	"github.com/sqube/sqube/server/wholefile"
 )
 
 // unfinished is in the name of a file that is being filled.
@@ -33,7 +34,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
-	if err := makeFolder(filepath.Dir(path)); err != nil {
+	if err := wholefile.MakeFolder(filepath.Dir(path), folderMode); err != nil {
 		return "", fmt.Errorf("creating the database %s: %w", path, withHint(err))
 	}
 	_, missing := os.Lstat(path)
@@ -69,7 +70,7 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if err := exchange(ctx, path, fresh, aside); err != nil {
 		return "", errors.Join(fmt.Errorf("replacing %[2]s with %[1]s: %[3]w", fresh, path, err), removeDatabase(fresh))
 	}
-	return aside, syncFolder(filepath.Dir(path))
+	return aside, wholefile.SyncFolder(filepath.Dir(path))
 }
 
 // IsEmpty reports whether the file at path is missing, or a database without rows. It returns an error if the file and its
@@ -131,7 +132,7 @@ func newDatabase(ctx context.Context, path, like string, fill func(*Engine) erro
 			err = errors.Join(err, removeDatabase(name))
 		}
 	}()
-	if err := errors.Join(chownLike(f, like), f.Close()); err != nil {
+	if err := errors.Join(wholefile.Chown(f, like), f.Close()); err != nil {
 		return "", err
 	}
 	engine, _, err := open(ctx, name, Options{})
@@ -305,13 +306,4 @@ func exchangeDamaged(path, fresh, aside string) error {
 		return err
 	}
 	return nil
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

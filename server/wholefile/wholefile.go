@@ -57,9 +57,9 @@ func MakeFolder(path string, mode fs.FileMode) error {
 	return errors.Join(Chown(f, filepath.Dir(path)), f.Close(), SyncFolder(filepath.Dir(path)))
 }
 
-// Chown gives f, if root has created it, the owner of a folder.
-func Chown(f *os.File, folder string) error {
-	info, err := os.Stat(folder)
+// Chown gives f, if root has created it, the owner of another file or folder.
+func Chown(f *os.File, other string) error {
+	info, err := os.Stat(other)
 	if err != nil || os.Geteuid() != 0 {
 		return err
 	}

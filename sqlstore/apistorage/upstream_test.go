@@ -43,41 +43,19 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestCreate": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestCreate(ctx, t, f, f.checkStored)
 	},
-	"RunTestCreateWithTTL": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestCreateWithTTL(ctx, t, f) },
-	"RunTestCreateWithKeyExist": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestCreateWithKeyExist(ctx, t, f)
-	},
-	"RunTestGet": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestGet(ctx, t, f) },
-	"RunTestUnconditionalDelete": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestUnconditionalDelete(ctx, t, f)
-	},
-	"RunTestConditionalDelete": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestConditionalDelete(ctx, t, f)
-	},
-	"RunTestDeleteWithSuggestion": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestion(ctx, t, f)
-	},
-	"RunTestDeleteWithSuggestionAndConflict": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestionAndConflict(ctx, t, f)
-	},
-	"RunTestDeleteWithConflict": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithConflict(ctx, t, f)
-	},
-	"RunTestDeleteWithSuggestionOfDeletedObject": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteWithSuggestionOfDeletedObject(ctx, t, f)
-	},
-	"RunTestValidateDeletionWithSuggestion": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestValidateDeletionWithSuggestion(ctx, t, f)
-	},
-	"RunTestValidateDeletionWithOnlySuggestionValid": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestValidateDeletionWithOnlySuggestionValid(ctx, t, f)
-	},
-	"RunTestPreconditionalDeleteWithSuggestion": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestPreconditionalDeleteWithSuggestion(ctx, t, f)
-	},
-	"RunTestPreconditionalDeleteWithOnlySuggestionPass": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass(ctx, t, f)
-	},
+	"RunTestCreateWithTTL":                              of(storagetesting.RunTestCreateWithTTL),
+	"RunTestCreateWithKeyExist":                         of(storagetesting.RunTestCreateWithKeyExist),
+	"RunTestGet":                                        of(storagetesting.RunTestGet),
+	"RunTestUnconditionalDelete":                        of(storagetesting.RunTestUnconditionalDelete),
+	"RunTestConditionalDelete":                          of(storagetesting.RunTestConditionalDelete),
+	"RunTestDeleteWithSuggestion":                       of(storagetesting.RunTestDeleteWithSuggestion),
+	"RunTestDeleteWithSuggestionAndConflict":            of(storagetesting.RunTestDeleteWithSuggestionAndConflict),
+	"RunTestDeleteWithConflict":                         of(storagetesting.RunTestDeleteWithConflict),
+	"RunTestDeleteWithSuggestionOfDeletedObject":        of(storagetesting.RunTestDeleteWithSuggestionOfDeletedObject),
+	"RunTestValidateDeletionWithSuggestion":             of(storagetesting.RunTestValidateDeletionWithSuggestion),
+	"RunTestValidateDeletionWithOnlySuggestionValid":    of(storagetesting.RunTestValidateDeletionWithOnlySuggestionValid),
+	"RunTestPreconditionalDeleteWithSuggestion":         of(storagetesting.RunTestPreconditionalDeleteWithSuggestion),
+	"RunTestPreconditionalDeleteWithOnlySuggestionPass": of(storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass),
 	"RunTestList": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestList(ctx, t, f, f.compact, false, nil)
 	},
@@ -87,9 +65,7 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestGetListNonRecursive": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestGetListNonRecursive(ctx, t, f.increaseRevision, f)
 	},
-	"RunTestGetListRecursivePrefix": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestGetListRecursivePrefix(ctx, t, f)
-	},
+	"RunTestGetListRecursivePrefix": of(storagetesting.RunTestGetListRecursivePrefix),
 	"RunTestListContinuation": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestListContinuation(ctx, t, f, f.checkReads)
 	},
@@ -102,24 +78,14 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestListInconsistentContinuation": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestListInconsistentContinuation(ctx, t, f, f.compact)
 	},
-	"RunTestListResourceVersionMatch": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestListResourceVersionMatch(ctx, t, f)
-	},
+	"RunTestListResourceVersionMatch": of(storagetesting.RunTestListResourceVersionMatch),
 	"RunTestGuaranteedUpdate": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestGuaranteedUpdate(ctx, t, f, f.checkStored)
 	},
-	"RunTestGuaranteedUpdateWithTTL": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithTTL(ctx, t, f)
-	},
-	"RunTestGuaranteedUpdateChecksStoredData": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateChecksStoredData(ctx, t, f)
-	},
-	"RunTestGuaranteedUpdateWithConflict": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithConflict(ctx, t, f)
-	},
-	"RunTestGuaranteedUpdateWithSuggestionAndConflict": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict(ctx, t, f)
-	},
+	"RunTestGuaranteedUpdateWithTTL":                   of(storagetesting.RunTestGuaranteedUpdateWithTTL),
+	"RunTestGuaranteedUpdateChecksStoredData":          of(storagetesting.RunTestGuaranteedUpdateChecksStoredData),
+	"RunTestGuaranteedUpdateWithConflict":              of(storagetesting.RunTestGuaranteedUpdateWithConflict),
+	"RunTestGuaranteedUpdateWithSuggestionAndConflict": of(storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict),
 	"RunTestDeleteExpectedTransformOrDecodeError": func(ctx context.Context, t *testing.T, f *fixture) {
 		unsafeDeletion(t, true)
 		storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, f, f.setFailing)
@@ -149,67 +115,48 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 		f.Transformer = trimmed{}
 		storagetesting.RunTestStats(ctx, t, f, f.Codec, trimmed{}, true)
 	},
-	"RunTestListPaging": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestListPaging(ctx, t, f) },
-	"RunTestNamespaceScopedList": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestNamespaceScopedList(ctx, t, f)
-	},
+	"RunTestListPaging":          of(storagetesting.RunTestListPaging),
+	"RunTestNamespaceScopedList": of(storagetesting.RunTestNamespaceScopedList),
 	"RunTestCompactRevision": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestCompactRevision(ctx, t, f, f.increaseRevision, f.compact)
 	},
-	"RunTestKeySchema": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestKeySchema(ctx, t, f) },
+	"RunTestKeySchema": of(storagetesting.RunTestKeySchema),
 
-	"RunTestWatch": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestWatch(ctx, t, f) },
+	"RunTestWatch": of(storagetesting.RunTestWatch),
 	"RunTestWatchFromZero": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchFromZero(ctx, t, f, f.compact)
 	},
-	"RunTestDeleteTriggerWatch": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDeleteTriggerWatch(ctx, t, f)
-	},
-	"RunTestWatchFromNonZero": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestWatchFromNonZero(ctx, t, f) },
-	"RunTestDelayedWatchDelivery": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestDelayedWatchDelivery(ctx, t, f)
-	},
-	"RunTestWatchError": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestWatchError(ctx, t, f) },
+	"RunTestDeleteTriggerWatch":   of(storagetesting.RunTestDeleteTriggerWatch),
+	"RunTestWatchFromNonZero":     of(storagetesting.RunTestWatchFromNonZero),
+	"RunTestDelayedWatchDelivery": of(storagetesting.RunTestDelayedWatchDelivery),
+	"RunTestWatchError":           of(storagetesting.RunTestWatchError),
 	"RunTestWatchWithUnsafeDelete": func(ctx context.Context, t *testing.T, f *fixture) {
 		unsafeDeletion(t, true)
 		storagetesting.RunTestWatchWithUnsafeDelete(ctx, t, f, errors.New("bits flipped"))
 	},
-	"RunTestWatchContextCancel": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchContextCancel(ctx, t, f)
-	},
-	"RunTestWatcherTimeout": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunTestWatcherTimeout(ctx, t, f) },
-	"RunTestWatchDeleteEventObjectHaveLatestRV": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV(ctx, t, f)
-	},
-	"RunTestWatchInitializationSignal": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestWatchInitializationSignal(ctx, t, f)
-	},
+	"RunTestWatchContextCancel":                 of(storagetesting.RunTestWatchContextCancel),
+	"RunTestWatcherTimeout":                     of(storagetesting.RunTestWatcherTimeout),
+	"RunTestWatchDeleteEventObjectHaveLatestRV": of(storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV),
+	"RunTestWatchInitializationSignal":          of(storagetesting.RunTestWatchInitializationSignal),
 	"RunOptionalTestProgressNotify": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunOptionalTestProgressNotify(ctx, t, f, f.increaseRevision)
 	},
-	"RunTestClusterScopedWatch": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestClusterScopedWatch(ctx, t, f)
-	},
-	"RunTestNamespaceScopedWatch": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestNamespaceScopedWatch(ctx, t, f)
-	},
+	"RunTestClusterScopedWatch":   of(storagetesting.RunTestClusterScopedWatch),
+	"RunTestNamespaceScopedWatch": of(storagetesting.RunTestNamespaceScopedWatch),
 	"RunTestWatchDispatchBookmarkEvents": func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, f, true)
 	},
-	"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion(ctx, t, f)
-	},
-	"RunSendInitialEventsBackwardCompatibility": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunSendInitialEventsBackwardCompatibility(ctx, t, f)
-	},
-	"RunWatchSemantics": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunWatchSemantics(ctx, t, f) },
-	"RunWatchSemanticInitialEventsExtended": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunWatchSemanticInitialEventsExtended(ctx, t, f)
-	},
-	"RunWatchListMatchSingle": func(ctx context.Context, t *testing.T, f *fixture) { storagetesting.RunWatchListMatchSingle(ctx, t, f) },
-	"RunWatchErrorIsBlockingFurtherEvents": func(ctx context.Context, t *testing.T, f *fixture) {
-		storagetesting.RunWatchErrorIsBlockingFurtherEvents(ctx, t, f)
-	},
+	"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": of(storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion),
+	"RunSendInitialEventsBackwardCompatibility":               of(storagetesting.RunSendInitialEventsBackwardCompatibility),
+	"RunWatchSemantics":                     of(storagetesting.RunWatchSemantics),
+	"RunWatchSemanticInitialEventsExtended": of(storagetesting.RunWatchSemanticInitialEventsExtended),
+	"RunWatchListMatchSingle":               of(storagetesting.RunWatchListMatchSingle),
+	"RunWatchErrorIsBlockingFurtherEvents":  of(storagetesting.RunWatchErrorIsBlockingFurtherEvents),
+}
+
+// of runs a function of the suite that needs an interface of the storage, and no hook.
+func of[S any](run func(context.Context, *testing.T, S)) func(context.Context, *testing.T, *fixture) {
+	return func(ctx context.Context, t *testing.T, f *fixture) { run(ctx, t, any(f).(S)) }
 }
 
 // notApplicable has the functions of the suite that are not run, and why.
