@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -103,27 +102,6 @@ func TestReaderComesBehindANotification(t *testing.T) {
 	}
 	if heard := s.heard.Load(); heard != at+3 {
 		t.Errorf("the newest revision notified of is %d, want %d", heard, at+3)
-	}
-}
-
-// TestCountOfForgottenRevision counts objects at a revision whose versions have been removed. They must not look like fewer.
-func TestCountOfForgottenRevision(t *testing.T) {
-	s := openMemory(t, Options{CacheBytes: NoCache})
-	w := &Write{Operation: dialect.Create, Resource: things, Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte("{}")}
-	created, err := s.Write(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Operation, w.Previous = dialect.Update, &Record{Revision: created, Key: "a", Labels: "{}", Fields: "{}", Value: w.Value}
-	updated, err := s.Write(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Compact(t.Context(), updated); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := s.Count(t.Context(), Query{Resource: things, Revision: created}); !errors.Is(err, ErrCompacted) {
-		t.Errorf("%d objects, %v", n, err)
 	}
 }
 

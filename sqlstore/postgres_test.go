@@ -112,21 +112,6 @@ func TestReplicasSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestNotificationsWakeAReplica checks that a replica receives a change long before its poll would find it.
-func TestNotificationsWakeAReplica(t *testing.T) {
-	t.Parallel()
-	stores := replicas(t, harness.Postgres(t), 2, sqlstore.Options{PollInterval: time.Hour})
-	at, err := stores[0].Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	follower := storetest.StartFollow(t, stores[1], at.Revision)
-	storetest.Finish(t, stores[0], &storetest.History{})
-	if changes := follower.Changes(); len(changes) != 1 {
-		t.Errorf("the other replica received %v", storetest.ShowChanges(changes))
-	}
-}
-
 // unavailable accepts the errors that a client gets while the database is down, and counts them.
 func unavailable(count *atomic.Int64) func(error) bool {
 	return func(err error) bool {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
@@ -44,14 +43,5 @@ func TestFailedSpans(t *testing.T) {
 		if endSpan(span, err); span.code != want {
 			t.Errorf("after %v, the span is %v", err, span.code)
 		}
-	}
-}
-
-// BenchmarkSpanOff measures the cost of spans that are not recorded.
-func BenchmarkSpanOff(b *testing.B) {
-	ctx := trace.ContextWithSpan(b.Context(), trace.SpanFromContext(b.Context()))
-	for b.Loop() {
-		_, span := StartSpan(ctx, "Get sqlstore")
-		endSpan(span, nil)
 	}
 }

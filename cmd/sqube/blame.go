@@ -61,7 +61,7 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if at != 0 {
 		log.terms = append(log.terms, equals("beforeRevision", fmt.Sprint(at+1)))
 	}
-	if _, err := log.each(cmd.Context(), func(c *changes.Change) error { return b.add(cmd.Context(), c) }); err != nil {
+	if err := log.each(cmd.Context(), func(c *changes.Change) error { return b.add(cmd.Context(), c) }); err != nil {
 		return err
 	}
 	if b.text == nil { // it has not changed for as long as history goes back

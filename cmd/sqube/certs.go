@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,9 +21,6 @@ or not. A running server renews its own certificates 30 days before that, and ex
 the authorities a year before. The command fails if one has expired.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
-				return err
-			}
 			if datastore.InMemory(dataDir) {
 				return fmt.Errorf("the server of %s runs with --in-memory and keeps its certificates in memory only", dataDir)
 			}
@@ -43,6 +39,6 @@ the authorities a year before. The command fails if one has expired.`,
 			return errors.Join(table.end(), expired)
 		},
 	}
-	addSharedFlags(cmd.Flags(), &dataDir, "Folder of the server.")
+	addSharedFlags(cmd, &dataDir, "Folder of the server.")
 	return cmd
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 
@@ -45,21 +48,30 @@ func (l *changeLog) request(form string) *rest.Request {
 	return r
 }
 
-// read reads a page, or the one after a token, into a list.
-func (l *changeLog) read(ctx context.Context, form, token string, list any) error {
-	limit := l.limit
-	if limit == 0 {
-		limit = pageChanges
+// pages calls show with each page in a form, and returns the revision that they are of.
+func (l *changeLog) pages(ctx context.Context, form string, show func([]byte) error) (revision string, err error) {
+	for token := ""; ; {
+		r := l.request(form).Param("limit", strconv.Itoa(cmp.Or(l.limit, pageChanges)))
+		if token != "" {
+			r = r.Param("continue", token)
+		}
+		page, err := answer(r.Do(ctx))
+		if err != nil {
+			return "", terminal.OneLine(err)
+		}
+		var head struct {
+			metav1.ListMeta `json:"metadata"`
+		}
+		if err := json.Unmarshal(page, &head); err != nil {
+			return "", err
+		}
+		if err := show(page); err != nil {
+			return head.ResourceVersion, err
+		}
+		if token = head.Continue; token == "" {
+			return head.ResourceVersion, nil
+		}
 	}
-	r := l.request(form).Param("limit", jsonText(limit))
-	if token != "" {
-		r = r.Param("continue", token)
-	}
-	text, err := answer(r.Do(ctx))
-	if err != nil {
-		return terminal.OneLine(err)
-	}
-	return json.Unmarshal(text, list)
 }
 
 // answer returns the text of an answer, or the error that it is. Raw alone would not read the error.
@@ -70,30 +82,24 @@ func answer(result rest.Result) ([]byte, error) {
 	return result.Raw()
 }
 
-func (l *changeLog) page(ctx context.Context, token string) (*changes.ChangeList, error) {
-	page := &changes.ChangeList{}
-	return page, l.read(ctx, asJSON, token, page)
-}
-
-// each calls yield with all changes, until it returns an error. It returns it, but for errEnough, and the revision of the list.
-func (l *changeLog) each(ctx context.Context, yield func(*changes.Change) error) (revision string, err error) {
-	for token := ""; ; {
-		page, err := l.page(ctx, token)
-		if err != nil {
-			return revision, err
+// each calls yield with all changes, until it returns an error. It returns it, but for errEnough.
+func (l *changeLog) each(ctx context.Context, yield func(*changes.Change) error) error {
+	_, err := l.pages(ctx, asJSON, func(text []byte) error {
+		var page changes.ChangeList
+		if err := json.Unmarshal(text, &page); err != nil {
+			return err
 		}
-		revision = page.ResourceVersion
 		for i := range page.Items {
-			if err := yield(&page.Items[i]); errors.Is(err, errEnough) {
-				return revision, nil
-			} else if err != nil {
-				return revision, err
+			if err := yield(&page.Items[i]); err != nil {
+				return err
 			}
 		}
-		if token = page.Continue; token == "" {
-			return revision, nil
-		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
 	}
+	return err
 }
 
 // watchEvent is an event of a watch.
@@ -121,9 +127,4 @@ func (l *changeLog) watch(ctx context.Context, form, revision string, yield func
 			return err
 		}
 	}
-}
-
-func jsonText(value any) string {
-	text, _ := json.Marshal(value)
-	return string(text)
 }

@@ -100,7 +100,7 @@ func (o *changesOptions) run(cmd *cobra.Command, args []string) error {
 	if o.output == "json" {
 		form, show = asJSON, p.list
 	}
-	revision, err := list(cmd.Context(), log, form, show)
+	revision, err := log.pages(cmd.Context(), form, show)
 	if err != nil || !o.watch {
 		if err == nil && p.rows == 0 && o.output != "json" {
 			_, err = fmt.Fprintln(cmd.ErrOrStderr(), "No changes found, as far as you may know.")
@@ -166,28 +166,6 @@ func (l *changeLog) of(args []string) error {
 		l.terms = append(l.terms, equals("group", ""))
 	}
 	return nil
-}
-
-// list calls show with all pages, and returns the revision that they are of.
-func list(ctx context.Context, log *changeLog, form string, show func([]byte) error) (revision string, err error) {
-	for token := ""; ; {
-		var page json.RawMessage
-		var head metav1.PartialObjectMetadataList
-		if err := log.read(ctx, form, token, &page); err != nil {
-			return "", err
-		}
-		if err := json.Unmarshal(page, &struct {
-			*metav1.ListMeta `json:"metadata"`
-		}{&head.ListMeta}); err != nil {
-			return "", err
-		}
-		if err := show(page); err != nil {
-			return "", err
-		}
-		if token = head.Continue; token == "" {
-			return head.ResourceVersion, nil
-		}
-	}
 }
 
 // follow calls show with each change after a revision, until the command is interrupted.

@@ -150,11 +150,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			}
 			what += ": fixed"
 		}
-		revision := ""
-		if f.Revision != 0 {
-			revision = fmt.Sprint(f.Revision)
-		}
-		out.row(revision, f.Object, what)
+		out.row(number(f.Revision), f.Object, what)
 	}
 	if len(findings) > 0 {
 		if err := out.end(); err != nil {
@@ -175,6 +171,14 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rows of %d objects, nothing wrong\n", c.datastore, checked.Rows, checked.Objects)
 	return nil
+}
+
+// number is what a table shows of the revision of a finding, 0 for none.
+func number(revision int64) string {
+	if revision == 0 {
+		return ""
+	}
+	return fmt.Sprint(revision)
 }
 
 func (c *check) unread(rows, of int64) error {

@@ -46,11 +46,7 @@ func (c *check) canGoBack(cmd *cobra.Command, reader dialect.Reader) error {
 			out = newTable(cmd.OutOrStdout(), "REVISION", "OBJECT", "FINDING")
 		}
 		findings++
-		number := ""
-		if revision != 0 {
-			number = fmt.Sprint(revision)
-		}
-		out.row(number, object, what)
+		out.row(number(revision), object, what)
 		if findings%blockRows == 0 {
 			return out.end()
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -158,11 +159,11 @@ func (c *cluster) revisionAt(ctx context.Context, flag, text, namespace string) 
 		return 0, err
 	}
 	log := &changeLog{cluster: c, namespace: namespace, terms: []fields.Selector{equals("until", text), equals("order", "newest")}, limit: 1}
-	page, err := log.page(ctx, "")
-	if err != nil {
+	at, err := log.pages(ctx, asJSON, func([]byte) error { return errEnough })
+	if !errors.Is(err, errEnough) {
 		return 0, err
 	}
-	revision, err := strconv.ParseInt(page.ResourceVersion, 10, 64)
+	revision, err := strconv.ParseInt(at, 10, 64)
 	if err == nil && revision == 0 {
 		err = fmt.Errorf("%s %s: history does not reach back so far", flag, text)
 	}

@@ -26,9 +26,11 @@ func addConfigFlag(fs *pflag.FlagSet) {
 // installedConfig is the configuration file of a packaged server.
 const installedConfig = "/etc/sqube/config.yaml"
 
-// addSharedFlags adds --config and --data-dir, which is what usage says, to a command that looks at what serve has made. The command
-// must call applySettings with sharedSettings.
-func addSharedFlags(fs *pflag.FlagSet, dataDir *string, usage string) {
+// addSharedFlags adds --config and --data-dir, which is what usage says, to a command that looks at what serve has made, and its subcommands.
+// When they run, sharedSettings have been applied.
+func addSharedFlags(cmd *cobra.Command, dataDir *string, usage string) {
+	fs := cmd.PersistentFlags()
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return applySettings(cmd, os.Environ(), sharedSettings...) }
 	addConfigFlag(fs)
 	fs.Lookup("config").Usage += " If nothing says where the server's files are, and ./data has none, " + installedConfig + " is read."
 	fs.StringVar(dataDir, "data-dir", "./data", usage)

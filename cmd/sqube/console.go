@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -51,13 +53,7 @@ can be changed in it, nothing in it grows old, and it connects to nobody.`,
 			if err := c.load(); err != nil {
 				return err
 			}
-			proxy, err := consoleProxy(c.config, listener.Addr().String())
-			if err != nil {
-				return err
-			}
-			opened(proxy.URL())
-			server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
-			return server.Serve(listener)
+			return serveConsole(cmd.Context(), c.config, listener, opened)
 		},
 	}
 	fs := cmd.Flags()
@@ -67,16 +63,24 @@ can be changed in it, nothing in it grows old, and it connects to nobody.`,
 	return cmd
 }
 
-func consoleProxy(config *rest.Config, host string) (*console.Proxy, error) {
+// serveConsole serves the console on listener, with the rights of config, until ctx ends. It calls opened with the URL.
+func serveConsole(ctx context.Context, config *rest.Config, listener net.Listener, opened func(url string)) error {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return console.NewProxy(host, &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport), nil
+	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport)
+	opened(proxy.URL())
+	served := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = served.Close() })
+	if err := served.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // openBrowser opens a URL where there is a browser. Where there is none, the user has read the URL.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -197,15 +196,5 @@ func (f *fileConsole) proxy(ctx context.Context, s *server.Server, listener net.
 	if err != nil {
 		return err
 	}
-	proxy, err := consoleProxy(config, listener.Addr().String())
-	if err != nil {
-		return err
-	}
-	opened(proxy.URL())
-	served := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
-	context.AfterFunc(ctx, func() { _ = served.Close() })
-	if err := served.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return serveConsole(ctx, config, listener, opened)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -24,11 +22,11 @@ func classify(fs *pflag.FlagSet, flag string) {
 // flags name.
 func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	var flag, dataDir string
-	fs := cmd.PersistentFlags()
-	addDatastoreFlag(fs, &flag)
-	addSharedFlags(fs, &dataDir, "Folder of the SQLite database, used if --datastore is unset.")
-	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
+	addDatastoreFlag(cmd.PersistentFlags(), &flag)
+	addSharedFlags(cmd, &dataDir, "Folder of the SQLite database, used if --datastore is unset.")
+	apply := cmd.PersistentPreRunE
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) (err error) {
+		if err := apply(cmd, args); err != nil {
 			return err
 		}
 		cmd.SetContext(untilInterrupt(cmd.Context()))

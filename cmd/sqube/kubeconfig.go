@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,9 +30,6 @@ lifetime.`,
 		Example: "  sqube kubeconfig --user jane --group developers --lifetime 8h > jane.kubeconfig",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
-				return err
-			}
 			if user == "" {
 				return errors.New("--user must be given")
 			}
@@ -53,7 +49,7 @@ lifetime.`,
 		},
 	}
 	fs := cmd.Flags()
-	addSharedFlags(fs, &dataDir, "Folder of the server.")
+	addSharedFlags(cmd, &dataDir, "Folder of the server.")
 	addDatastoreFlag(fs, &datastoreFlag)
 	key.AddFlags(fs)
 	fs.StringVar(&address, "server", "", "URL of the server. If unset, the local URL of the server last started with --data-dir.")

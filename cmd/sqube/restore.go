@@ -74,9 +74,11 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if r.revision != 0 && r.moment != "" {
 		return errors.New("give one of --to-revision and --to-time")
 	}
-	moment, err := r.time()
-	if err != nil {
-		return err
+	var moment time.Time
+	if r.moment != "" {
+		if moment, err = parseMoment("--to-time", "a time", r.moment); err != nil {
+			return err
+		}
 	}
 	if origin.IsFollowed(source) {
 		return r.fromFollowed(cmd, source, moment)
@@ -102,15 +104,19 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	if r.list {
 		return listKept(cmd, current)
 	}
-	at, kept, err := r.find(cmd, current, moment)
-	if err != nil {
-		return err
-	}
 	reader, err := current.OpenReader(ctx)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, reader.Close)
+	at, kept, found, err := origin.Find(ctx, reader, origin.At{Revision: r.revision, Time: moment})
+	if errors.Is(err, inspect.ErrForgotten) {
+		err = fmt.Errorf("--to-time %s: %w", r.moment, err)
+	}
+	if err != nil {
+		return err
+	}
+	r.found(cmd, moment, found)
 	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return inspect.Snapshot(ctx, reader, at, yield) }}
 	damaged := 0
 	c.past, c.replaced = inspect.Past(ctx, reader, at, func(error) { damaged++ })
@@ -166,37 +172,15 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, end
 	return nil
 }
 
-// found notes the revision of a moment for the output, and prints why it may be another one.
+// found notes the revision of a moment for the output, and prints why it may be another one. m is nil without --to-time.
 func (r *restorer) found(cmd *cobra.Command, moment time.Time, m *inspect.Moment) {
+	if m == nil {
+		return
+	}
 	r.when = ", at " + inspect.Stamp(moment)
 	if doubt := m.Doubt(); doubt != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "--to-time %s: %s\n", r.moment, doubt)
 	}
-}
-
-// find returns the revision to restore, and what the source keeps.
-func (r *restorer) find(cmd *cobra.Command, from datastore.Datastore, moment time.Time) (revision int64, kept inspect.Kept, err error) {
-	reader, err := from.OpenReader(cmd.Context())
-	if err != nil {
-		return 0, kept, err
-	}
-	defer closing(&err, reader.Close)
-	revision, kept, found, err := origin.Find(cmd.Context(), reader, origin.At{Revision: r.revision, Time: moment})
-	switch {
-	case err == nil && found != nil:
-		r.found(cmd, moment, found)
-	case errors.Is(err, inspect.ErrForgotten):
-		err = fmt.Errorf("--to-time %s: %w", r.moment, err)
-	}
-	return revision, kept, err
-}
-
-// time parses --to-time. Without the flag it is the zero time.
-func (r *restorer) time() (moment time.Time, err error) {
-	if r.moment == "" {
-		return moment, nil
-	}
-	return parseMoment("--to-time", "a time", r.moment)
 }
 
 // jumpedCounter returns the position of a restored log. The newest revision that clients can have seen is newest, or one that was

@@ -31,9 +31,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 	if err != nil {
 		return err
 	}
-	if state.Moment != nil {
-		r.found(cmd, moment, state.Moment)
-	}
+	r.found(cmd, moment, state.Moment)
 	newest, ended := backup.Newest()
 	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return state.Rows(cmd.Context(), yield) }}
 	if r.history > 0 {

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -33,12 +31,12 @@ func tokenCommand() *cobra.Command {
 // administrator finds a running server and an administrator's credentials.
 type administrator struct{ dataDir, kubeconfig string }
 
-func (a *administrator) addFlags(fs *pflag.FlagSet) {
-	addSharedFlags(fs, &a.dataDir, "Folder of the server, with admin.kubeconfig.")
-	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
+func (a *administrator) addFlags(cmd *cobra.Command) {
+	addSharedFlags(cmd, &a.dataDir, "Folder of the server, with admin.kubeconfig.")
+	cmd.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
 }
 
-// client returns a client and the kubeconfig. The settings must have been applied.
+// client returns a client and the kubeconfig.
 func (a *administrator) client() (kubernetes.Interface, *clientcmdapi.Config, error) {
 	path := a.kubeconfig
 	if path == "" {
@@ -93,14 +91,11 @@ certificate, which is approved and signed at once.`,
 			if u, err := url.Parse(o.server); o.server != "" && (err != nil || u.Host == "") {
 				return fmt.Errorf("--server must be a URL such as https://10.0.0.1:6443, not %q", o.server)
 			}
-			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
+	o.addFlags(cmd)
 	fs := cmd.Flags()
-	o.addFlags(fs)
 	fs.StringVar(&o.server, "server", "", "URL at which nodes reach the server. If unset, a server's --advertise-address.")
 	fs.StringVar(&o.description, "description", "", "What the token is for.")
 	fs.DurationVar(&o.lifetime, "ttl", 24*time.Hour, "How long the token is valid. 0 for no expiry.")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -20,9 +19,6 @@ func tokenListCommand() *cobra.Command {
 		Long:  `List bootstrap tokens, also those of kubeadm and kubectl. The server must run.`,
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
-				return err
-			}
 			client, _, err := a.client()
 			if err != nil {
 				return err
@@ -42,7 +38,7 @@ func tokenListCommand() *cobra.Command {
 			return table.end()
 		},
 	}
-	a.addFlags(cmd.Flags())
+	a.addFlags(cmd)
 	return cmd
 }
 
@@ -60,9 +56,6 @@ func tokenDeleteCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := applySettings(cmd, os.Environ(), sharedSettings...); err != nil {
-				return err
-			}
 			client, _, err := a.client()
 			if err != nil {
 				return err
@@ -77,7 +70,7 @@ func tokenDeleteCommand() *cobra.Command {
 			return nil
 		},
 	}
-	a.addFlags(cmd.Flags())
+	a.addFlags(cmd)
 	return cmd
 }
 

@@ -107,9 +107,7 @@ func TestIncompleteList(t *testing.T) {
 	f.mergeFiles = 100
 	for range 5 {
 		d.write(t)
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		f.stepped(t)
 	}
 	place.name = f.current.segments[1].Name
 	d.restores(t, place, d.newest, false)
@@ -224,9 +222,7 @@ func TestDamagedEnd(t *testing.T) {
 	place := folder(t.TempDir())
 	f := d.follow(t, place, Options{})
 	d.write(t)
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.stepped(t)
 	last := place.path(f.current.segments[0].Name)
 	if err := os.Truncate(last, 10); err != nil {
 		t.Fatal(err)
@@ -253,15 +249,10 @@ func TestLostFiles(t *testing.T) {
 	for range 3 {
 		for range 3 {
 			d.write(t)
-			if err := f.Step(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			f.stepped(t)
 			ends = append(ends, d.newest)
 		}
-		f.began = time.Time{} // time for a snapshot
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		f.renewed(t)
 	}
 	d.write(t)
 	whole, err := Open(t.Context(), place)
@@ -303,10 +294,7 @@ func TestLostFiles(t *testing.T) {
 			if test.restorable != ends[8] {
 				move(folderOf(3))
 			}
-			b, err := Open(t.Context(), place)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := opened(t, place)
 			lost := b.Lost()
 			if (lost != nil) != (test.after != 0) {
 				t.Fatalf("the loss is %v", lost)

@@ -13,17 +13,17 @@ import (
 func (d *database) generation(t *testing.T, f *Follower) {
 	t.Helper()
 	d.write(t)
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.began = time.Time{} // time for a snapshot
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.renewed(t)
 	d.write(t)
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.stepped(t)
+}
+
+// renewed has a follower take a step, and make a snapshot.
+func (f *Follower) renewed(t *testing.T) {
+	t.Helper()
+	f.stepped(t)
+	f.began = time.Time{}
+	f.stepped(t)
 }
 
 // TestKeepWithWrongClocks checks that generations of minutes ago stay, whatever the clock shows now or showed when they were written.
@@ -46,9 +46,9 @@ func TestKeepWithWrongClocks(t *testing.T) {
 			}
 		}
 	}
-	b, err := Open(t.Context(), place)
-	if err != nil || len(b.Spans) < 5 {
-		t.Fatalf("the place has %+v, %v", b, err)
+	b := opened(t, place)
+	if len(b.Spans) < 5 {
+		t.Fatalf("the place has %+v", b)
 	}
 	for revision := b.Spans[0].From; revision <= d.newest; revision++ {
 		d.restores(t, place, revision, false)
@@ -68,9 +68,9 @@ func TestKeepWhatIsFollowed(t *testing.T) {
 	if followed := f.followed(); followed < 4*time.Hour || followed > 5*time.Hour {
 		t.Errorf("it was followed for %s", followed)
 	}
-	b, err := Open(t.Context(), place)
-	if err != nil || len(b.Spans) != 3 {
-		t.Fatalf("the place has %+v, %v", b, err)
+	b := opened(t, place)
+	if len(b.Spans) != 3 {
+		t.Fatalf("the place has %+v", b)
 	}
 	// An interrupted removal leaves segments.
 	if err := os.Remove(place.path(b.Spans[0].snapshot.Name)); err != nil {
@@ -110,18 +110,12 @@ func TestMomentsWithWrongClocks(t *testing.T) {
 		for _, ago := range generation {
 			write(ago)
 		}
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f.began = time.Time{} // time for a snapshot
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		f.renewed(t)
 	}
 	for _, want := range []struct{ ago, row int }{{20, 0}, {16, 0}, {9, 1}, {8, 1}, {7, 3}, {6, 3}, {5, 4}, {4, 4}, {3, 6}, {2, 6}} {
-		b, err := Open(t.Context(), place)
-		if err != nil || len(b.Spans) != 4 {
-			t.Fatalf("the place has %+v, %v", b, err)
+		b := opened(t, place)
+		if len(b.Spans) != 4 {
+			t.Fatalf("the place has %+v", b)
 		}
 		s, err := b.Fetch(t.Context(), 0, minutesAgo(want.ago), 0, t.TempDir())
 		if err != nil || !maps.Equal(d.states[s.Revision], d.states[revisions[want.row]]) {

@@ -26,10 +26,7 @@ func TestDamage(t *testing.T) {
 		d.write(t)
 	}
 	d.follow(t, place, Options{})
-	b, err := Open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := opened(t, place)
 	files, err := place.List(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -108,13 +108,28 @@ func (d *database) follow(t *testing.T, place Place, o Options) *Follower {
 	return f
 }
 
-// restores checks that the place has what the database had at a revision, or at the time when it was written.
-func (d *database) restores(t *testing.T, place Place, revision int64, byTime bool) {
+// stepped has a follower take a step, which succeeds.
+func (f *Follower) stepped(t *testing.T) {
+	t.Helper()
+	if err := f.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// opened opens a place.
+func opened(t *testing.T, place Place) *Backup {
 	t.Helper()
 	b, err := Open(t.Context(), place)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// restores checks that the place has what the database had at a revision, or at the time when it was written.
+func (d *database) restores(t *testing.T, place Place, revision int64, byTime bool) {
+	t.Helper()
+	b := opened(t, place)
 	asked, moment := revision, time.Time{}
 	if byTime {
 		asked, moment = 0, time.UnixMilli(d.written[revision])
@@ -164,38 +179,43 @@ func (p faulty) Remove(ctx context.Context, name string) error {
 	return errors.Join(p.folder.Remove(ctx, name), p.fails())
 }
 
+// followed writes, and follows with failures and restarts for some steps. It calls then after each that has succeeded or failed.
+func (d *database) followed(t *testing.T, place faulty, o Options, steps int, then func(*Follower)) {
+	t.Helper()
+	var f *Follower
+	for range steps {
+		if d.random.IntN(12) == 0 || f == nil || f.current == nil {
+			f = d.follow(t, place, o)
+		}
+		if f == nil || f.current == nil {
+			continue
+		}
+		for range d.random.IntN(4) {
+			d.write(t)
+		}
+		if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
+			t.Fatal(err)
+		}
+		then(f)
+	}
+}
+
 // TestEveryMoment writes, follows with failures and restarts, and restores each revision.
 func TestEveryMoment(t *testing.T) {
 	for seed := range uint64(3) {
 		d := newDatabase(t, seed)
 		d.write(t)
 		place := faulty{folder(t.TempDir()), d.random}
-		var f *Follower
-		for range 100 {
-			if d.random.IntN(12) == 0 || f == nil || f.current == nil {
-				f = d.follow(t, place, Options{})
-			}
-			if f == nil || f.current == nil {
-				continue
-			}
-			if d.random.IntN(40) == 0 && len(f.current.segments) > 0 {
+		d.followed(t, place, Options{}, 100, func(f *Follower) {
+			if d.random.IntN(40) == 0 && f.current != nil && len(f.current.segments) > 0 {
 				f.began = time.Time{} // time for a snapshot
 			}
-			for range d.random.IntN(4) {
-				d.write(t)
-			}
-			if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
-				t.Fatal(err)
-			}
-		}
-		f = d.follow(t, place.folder, Options{})
+		})
+		f := d.follow(t, place.folder, Options{})
 		if f.Shipped() != d.newest {
 			t.Fatalf("seed %d: the place is complete up to %d, want the newest revision, %d", seed, f.Shipped(), d.newest)
 		}
-		b, err := Open(t.Context(), place.folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := opened(t, place.folder)
 		for revision := b.Spans[0].From; revision <= d.newest; revision += 1 + d.random.Int64N(5) {
 			d.restores(t, place.folder, revision, d.random.IntN(2) == 0)
 		}
@@ -211,9 +231,7 @@ func TestMerge(t *testing.T) {
 	first := d.newest
 	for range 3*3*3 + 3 + 1 {
 		d.write(t)
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		f.stepped(t)
 	}
 	var levels []int
 	for _, s := range d.follow(t, place, Options{}).current.segments {
@@ -244,10 +262,7 @@ func TestCompactedRows(t *testing.T) {
 	begins := d.follow(t, place, Options{}).Shipped()
 	d.write(t)
 	d.follow(t, place, Options{})
-	b, err := Open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := opened(t, place)
 	if len(b.Spans) != 2 || b.Spans[0].To != followed || b.Spans[1].From != begins || b.Spans[1].To != d.newest {
 		t.Errorf("the place has %+v", b.Spans)
 	}
@@ -288,9 +303,7 @@ func TestCompactedBetweenQueries(t *testing.T) {
 	d.write(t)
 	f := d.follow(t, place, Options{})
 	for live := 0; len(d.live) >= live; d.write(t) {
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		f.stepped(t)
 		live = len(d.live)
 	}
 	f.open = func(ctx context.Context) (dialect.Reader, error) {
@@ -301,9 +314,7 @@ func TestCompactedBetweenQueries(t *testing.T) {
 			}
 		}}, err
 	}
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.stepped(t)
 	d.restores(t, place, d.newest, false)
 }
 
@@ -321,37 +332,12 @@ func TestAnotherDatabase(t *testing.T) {
 		d.follow(t, place, Options{})
 		d.write(t)
 		d.follow(t, place, Options{})
-		b, err := Open(t.Context(), place)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := opened(t, place)
 		if len(b.Spans) != n+1 {
 			t.Fatalf("after %d databases the place has %+v", n+1, b.Spans)
 		}
 		d.restores(t, place, d.newest, false)
 	}
-}
-
-// TestKeep checks that old generations are removed.
-func TestKeep(t *testing.T) {
-	d := newDatabase(t, 1)
-	place := folder(t.TempDir())
-	for range 5 {
-		d.write(t)
-		f := d.follow(t, place, Options{SnapshotInterval: time.Nanosecond, Keep: time.Nanosecond})
-		d.write(t)
-		if err := f.Step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	entries, err := os.ReadDir(string(place))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(entries) != 1 {
-		t.Errorf("the place has %v", entries)
-	}
-	d.restores(t, place, d.newest, false)
 }
 
 // full is a folder without room for snapshots while there are two generations.
@@ -379,8 +365,6 @@ func TestKeepMakesRoom(t *testing.T) {
 	if err := f.Step(t.Context()); !errors.Is(err, errInjected) {
 		t.Fatalf("there was room for a third generation: %v", err)
 	}
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f.stepped(t)
 	d.restores(t, place, d.newest, false)
 }

@@ -23,24 +23,11 @@ func TestHistory(t *testing.T) {
 			d.write(t)
 		}
 		place := faulty{folder(t.TempDir()), d.random}
-		var f *Follower
-		for range 60 {
-			if d.random.IntN(12) == 0 || f == nil || f.current == nil {
-				f = d.follow(t, place, Options{Past: true})
-			}
-			if f == nil || f.current == nil {
-				continue
-			}
-			for range d.random.IntN(4) {
-				d.write(t)
-			}
-			if err := f.Step(t.Context()); err != nil && !errors.Is(err, errInjected) {
-				t.Fatal(err)
-			}
+		d.followed(t, place, Options{Past: true}, 60, func(f *Follower) {
 			if _, err := d.Compact(t.Context(), f.seen-int64(d.random.IntN(3)), 1000, nil); err != nil {
 				t.Fatal(err)
 			}
-		}
+		})
 		d.follow(t, place.folder, Options{Past: true})
 		for key, want := range d.versions {
 			var got []int64

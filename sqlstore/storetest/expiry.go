@@ -147,6 +147,9 @@ func testCompaction(t *testing.T, open Opener) {
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: first}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a read of the first state, which is compacted, returned %v", err)
 	}
+	if n, err := s.Count(t.Context(), sqlstore.Query{Resource: things, Revision: first}); !errors.Is(err, sqlstore.ErrCompacted) { // not fewer objects
+		t.Errorf("the first state, which is compacted, has %d objects, %v", n, err)
+	}
 	if at := revision(t, s); at.Compacted != last {
 		t.Errorf("compacted up to %d, want %d", at.Compacted, last)
 	}

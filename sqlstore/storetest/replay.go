@@ -176,10 +176,7 @@ func commitUnseen(t *testing.T, engine dialect.Engine, h *History, r *sqlstore.R
 	t.Helper()
 	for i := range n {
 		w := put(r.Key, fmt.Sprintf(`{"unseen":%d}`, i), r)
-		committed, err := engine.Commit(t.Context(), []dialect.Write{{
-			Operation: w.Operation, Replaces: r.Revision, Group: things.Group, Resource: things.Name,
-			Key: w.Key, Name: w.Name, Labels: w.Labels, Fields: w.Fields, Value: w.Value,
-		}})
+		committed, err := engine.Commit(t.Context(), []dialect.Write{w.LogRow(0, sqlstore.Author{}, time.Time{}).Write})
 		if err != nil || !committed.Landed[0] {
 			t.Fatalf("commit: %+v, %v", committed, err)
 		}
