@@ -31,15 +31,15 @@ func (b *Block) Bytes() int64 {
 }
 
 // PutBlock adds a block, or replaces the one with the same First.
-func PutBlock(placeholder func(n int) string) string {
+var PutBlock = func() string {
 	columns := strings.Split(BlockColumns+", bytes", ", ")
-	values, updates := make([]string, len(columns)), make([]string, len(columns))
+	updates := make([]string, len(columns))
 	for i, column := range columns {
-		values[i], updates[i] = placeholder(i+1), column+" = excluded."+column
+		updates[i] = column + " = excluded." + column
 	}
-	return fmt.Sprintf("INSERT INTO past (%s) VALUES (%s) ON CONFLICT (first_id) DO UPDATE SET %s",
-		strings.Join(columns, ", "), strings.Join(values, ", "), strings.Join(updates[1:], ", "))
-}
+	return fmt.Sprintf("INSERT INTO past (%s) VALUES (?%s) ON CONFLICT (first_id) DO UPDATE SET %s",
+		strings.Join(columns, ", "), strings.Repeat(", ?", len(columns)-1), strings.Join(updates[1:], ", "))
+}()
 
 // Values returns the parameters of PutBlock.
 func (b *Block) Values() []any {
@@ -160,14 +160,12 @@ type Packer func(rows []*Replaced, last []*Block) ([]*Block, error)
 
 // PackUpTo records that versions are moved up to a revision, its parameter, which is then compacted. Another process that removes
 // versions may have done so since: then what is kept begins where it has stopped.
-func PackUpTo(placeholder func(n int) string) string {
-	return strings.ReplaceAll(`UPDATE counter SET
+const PackUpTo = `UPDATE counter SET
 history_from = CASE WHEN packed < compacted THEN compacted ELSE history_from END,
 history_at = CASE WHEN packed < compacted THEN written_at ELSE history_at END,
-packed = CASE WHEN compacted > $1 THEN compacted ELSE $1 END,
-compacted = CASE WHEN compacted > $1 THEN compacted ELSE $1 END
-WHERE compacted < $1 OR packed < compacted`, "$1", placeholder(1))
-}
+packed = CASE WHEN compacted > up_to THEN compacted ELSE up_to END,
+compacted = CASE WHEN compacted > up_to THEN compacted ELSE up_to END
+FROM (SELECT CAST(? AS bigint) AS up_to) AS moved WHERE compacted < up_to OR packed < compacted`
 
 // Jumped sets packed when compacted becomes revision, an expression, though nothing is removed.
 func Jumped(revision string) string {

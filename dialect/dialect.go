@@ -20,14 +20,11 @@ type Reader interface {
 	// Name is "sqlite" or "postgres".
 	Name() string
 
-	// Placeholder returns the n-th parameter (counted from 1) of a statement.
-	Placeholder(n int) string
-
 	// Contains returns the SQL condition that the text in column contains the text in parameter.
 	Contains(column, parameter string) string
 
-	// Query runs one read-only statement in one snapshot, and calls row for each row of the result. An error from row ends the
-	// query and is returned unchanged.
+	// Query runs one read-only statement in one snapshot, and calls row for each row of the result. Each ? in the statement is a
+	// parameter, whose values args has in their order. An error from row ends the query and is returned unchanged.
 	Query(ctx context.Context, statement string, args []any, row func(Row) error) error
 
 	// Streams reports whether a Query that row ends early costs no more than the rows it has seen. Otherwise the whole result is

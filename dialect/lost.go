@@ -16,7 +16,5 @@ func RecordLost(first, until, at, empty string) string {
 SELECT %s, %s, %[3]s, %[3]s, 0, '%[5]s', '%[6]s', '', '', '', '[]', '[]', %[4]s`, first, until, at, empty, lostGroup, lostResource)
 }
 
-// WasLost returns the condition that a revision, given by two parameters, is lost.
-func WasLost(first, second string) string {
-	return fmt.Sprintf("EXISTS (SELECT 1 FROM past WHERE api_group = '%s' AND resource = '%s' AND first_id <= %s AND until > %s)", lostGroup, lostResource, first, second)
-}
+// WasLost is the condition that a revision, which both of its parameters are, is lost.
+const WasLost = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + lostGroup + "' AND resource = '" + lostResource + "' AND first_id <= ? AND until > ?)"

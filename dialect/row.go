@@ -51,6 +51,17 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 	return nil
 }
 
+// Rows calls yield with the rows of the log that a statement selects: rest is what follows its FROM log.
+func Rows(ctx context.Context, r Reader, rest string, args []any, yield func(*LogRow) error) error {
+	return r.Query(ctx, "SELECT "+Columns+" FROM log "+rest, args, func(row Row) error {
+		l := &LogRow{}
+		if err := l.Scan(row); err != nil {
+			return err
+		}
+		return yield(l)
+	})
+}
+
 // ErrNotEmpty is returned if a log to be filled has rows.
 var ErrNotEmpty = errors.New("the database is not empty")
 

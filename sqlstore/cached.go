@@ -105,7 +105,7 @@ func (s *Store) awaitTail(ctx context.Context, revision int64) bool {
 		return true
 	}
 	if s.isForeign(revision) {
-		s.hub.wakeTail()
+		wake(s.hub.behind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()

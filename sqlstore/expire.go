@@ -42,14 +42,11 @@ func (s *Store) untilExpiry(ctx context.Context) bool {
 		if !s.opts.Virtual {
 			left = min(left, clockInterval)
 		}
-		timer := time.NewTimer(left)
 		select {
-		case <-timer.C:
+		case <-time.After(left):
 		case <-s.expiring:
-			timer.Stop()
 			return true
 		case <-ctx.Done():
-			timer.Stop()
 			return false
 		}
 	}

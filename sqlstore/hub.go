@@ -34,7 +34,7 @@ func (h *hub) offer(from, to int64, changes []*Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if from > h.at() {
-		h.wakeTail()
+		wake(h.behind)
 		return
 	}
 	h.cache.apply(to, changes)
@@ -119,10 +119,6 @@ func (h *hub) before(revision int64) <-chan struct{} {
 		h.moved = make(chan struct{})
 	}
 	return h.moved
-}
-
-func (h *hub) wakeTail() {
-	wake(h.behind)
 }
 
 // wake wakes who waits for c, which has a buffer of one.

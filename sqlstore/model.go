@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Resource names a collection: an API group ("" for the core group) and the plural name of a resource in it.
-type Resource struct{ Group, Name string }
+type Resource = history.Resource
 
 // Record is a row in memory: one version of an object. It is shared and never changed.
 type Record struct {

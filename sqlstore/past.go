@@ -35,7 +35,8 @@ func (s *Store) pastKept(ctx context.Context, revision int64) (at dialect.Positi
 	var from int64
 	var lost bool
 	b := s.statement().setApart()
-	b.add("SELECT revision, compacted, " + history.From + ", " + dialect.WasLost(b.arg(revision), b.arg(revision)) + " FROM counter")
+	b.add("SELECT revision, compacted, " + history.From + ", " + dialect.WasLost + " FROM counter")
+	b.args = []any{revision, revision}
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from, &lost) })
 	if err == nil && (revision < from || lost || s.engine.Skipped().Has(revision)) {
 		err = ErrCompacted

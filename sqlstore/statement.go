@@ -33,9 +33,10 @@ func (b *statement) add(text string) *statement {
 	return b
 }
 
+// arg adds an argument, and returns its parameter. Parameters have to be in the text in the order of arguments.
 func (b *statement) arg(value any) string {
 	b.args = append(b.args, value)
-	return b.engine.Placeholder(len(b.args))
+	return "?"
 }
 
 func (s *Store) statement() *statement { return &statement{engine: s.engine} }

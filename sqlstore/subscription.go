@@ -79,7 +79,7 @@ func (sub *Subscription) enqueue(c *Change) bool {
 	}
 	sub.queue = append(sub.queue, c)
 	sub.follower.receive(c)
-	sub.signal()
+	wake(sub.wake)
 	return true
 }
 
@@ -89,7 +89,7 @@ func (sub *Subscription) end(err error) {
 	if sub.err == nil {
 		sub.err = err
 	}
-	sub.signal()
+	wake(sub.wake)
 	sub.mu.Unlock()
 	if err == ErrSlow {
 		sub.drop()
@@ -106,10 +106,6 @@ func (sub *Subscription) drop() {
 	}
 }
 
-func (sub *Subscription) signal() {
-	wake(sub.wake)
-}
-
 // Ready receives a value when Drain has something to return.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.wake }
 
@@ -122,7 +118,7 @@ func (sub *Subscription) Drain() ([]*Change, error) {
 		changes := sub.queue
 		sub.queue = nil
 		if sub.err != nil {
-			sub.signal()
+			wake(sub.wake)
 		}
 		return changes, nil
 	}

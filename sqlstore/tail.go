@@ -75,7 +75,7 @@ func (s *Store) tail(ctx context.Context) {
 				failing = true
 				s.opts.Log.Error("reading the log failed; watches wait until it works again", "error", err)
 			}
-			s.hub.wakeTail()
+			wake(s.hub.behind)
 			s.pause(ctx, min(s.opts.PollInterval, time.Second))
 		}
 	}

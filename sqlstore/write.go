@@ -178,7 +178,7 @@ func (s *Store) commit() {
 			done <- s.commitHeld()
 		}
 		if s.heard.Load() > s.hub.at() {
-			s.hub.wakeTail()
+			wake(s.hub.behind)
 		}
 	}
 }
@@ -263,7 +263,7 @@ func (s *Store) fail(group []*pending, err error) {
 	// The rows may still be in the log; the tail will find out.
 	s.heldFailed(err)
 	s.ambiguous.Add(1)
-	s.hub.wakeTail()
+	wake(s.hub.behind)
 	for _, p := range group {
 		p.result <- outcome{err: err}
 	}

@@ -145,7 +145,7 @@ func (c *check) run(cmd *cobra.Command) (err error) {
 			left++
 			what += " (--repair can fix it)"
 		default:
-			if err := engine.Exec(ctx, f.Repair, f.Args...); err != nil {
+			if err := engine.Exec(ctx, f.Repair); err != nil {
 				return errors.Join(out.end(), fmt.Errorf("%s: fixing %s: %w", c.datastore, f.Object, err)) // with what has been fixed
 			}
 			what += ": fixed"

@@ -71,12 +71,9 @@ WHERE before < $4 ORDER BY leaving.replaced_by, leaving.id`
 const batchBytes = 1 << 20
 
 var (
-	packUpTo = dialect.PackUpTo(placeholder)
-	putBlock = dialect.PutBlock(placeholder)
+	packUpTo = numbered(dialect.PackUpTo)
+	putBlock = numbered(dialect.PutBlock)
 )
-
-// placeholder is Placeholder.
-func placeholder(n int) string { return (*Engine)(nil).Placeholder(n) }
 
 // change runs do in a transaction that alone changes the table past: others wait, so that they see its blocks. It locks a row that nothing
 // else changes while servers run. Not every server has advisory locks.

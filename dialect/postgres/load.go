@@ -5,7 +5,6 @@ import (
 	"context"
 	"iter"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,27 +25,15 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 		if err != nil {
 			return err
 		}
-		return setLoaded(ctx, tx, position, past)
+		return dialect.SetLoaded(position, past, "''::bytea", func(statement string, args ...any) error {
+			_, err := tx.Exec(ctx, numbered(statement), args...)
+			return err
+		})
 	})
 	if err != nil {
 		err = failure(ctx, "load", err)
 	}
 	return cmp.Or(refused, err)
-}
-
-// setLoaded sets the counter after a load.
-func setLoaded(ctx context.Context, tx pgx.Tx, position dialect.Position, past *dialect.Past) error {
-	from, at := past.Start(position)
-	_, err := tx.Exec(ctx, `UPDATE counter SET revision = $1, compacted = $2, packed = $2, history_from = $3, history_at = $4,
-written_at = greatest($5, (SELECT written_at FROM log ORDER BY id DESC LIMIT 1))`, position.Revision, position.Compacted, from, at, time.Now().UnixMilli())
-	if err != nil || past == nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, dialect.RemovePacked); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, dialect.RecordRestored("$1::bigint", "''::bytea"), past.UpTo+1)
-	return err
 }
 
 // copyInto copies what all passes to its argument into columns of a table. It returns an error from all, and stores it in refused too.

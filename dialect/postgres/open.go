@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -228,9 +227,6 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, c capabilities) (befor
 
 // Name implements dialect.Engine.
 func (e *Engine) Name() string { return "postgres" }
-
-// Placeholder implements dialect.Engine.
-func (e *Engine) Placeholder(n int) string { return "$" + strconv.Itoa(n) }
 
 // Contains implements dialect.Engine.
 func (e *Engine) Contains(column, parameter string) string {

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -27,7 +29,7 @@ func (e *Engine) Streams() bool { return false }
 
 // query runs the statement once and reports whether row was called.
 func (e *Engine) query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) (seen bool, err error) {
-	rows, err := e.pool.Query(ctx, statement, args...)
+	rows, err := e.pool.Query(ctx, numbered(statement), args...)
 	if err != nil {
 		return false, failure(ctx, "query", err)
 	}
@@ -42,6 +44,20 @@ func (e *Engine) query(ctx context.Context, statement string, args []any, row fu
 		return seen, failure(ctx, "query", err)
 	}
 	return seen, nil
+}
+
+// numbered returns a statement whose parameters are written as ? in Postgres' syntax.
+func numbered(statement string) string {
+	text := &strings.Builder{}
+	for n := 1; ; n++ {
+		before, after, more := strings.Cut(statement, "?")
+		text.WriteString(before)
+		if !more {
+			return text.String()
+		}
+		text.WriteString("$" + strconv.Itoa(n))
+		statement = after
+	}
 }
 
 // lost reports whether a connection ended, rather than a server refusing a new one or the statement.

@@ -26,7 +26,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.replaced, replacedRows},
 		{&w.remove, "DELETE FROM log WHERE id IN (SELECT value FROM json_each(?))"},
-		{&w.putBlock, putBlock},
+		{&w.putBlock, dialect.PutBlock},
 	} {
 		stmt, err := db.PrepareContext(ctx, p.text)
 		if err != nil {

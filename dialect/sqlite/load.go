@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"time"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -34,24 +33,12 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 		if refused != nil {
 			return refused
 		}
-		return setLoaded(ctx, tx, counter, past)
+		return dialect.SetLoaded(counter, past, "x''", func(statement string, args ...any) error {
+			_, err := tx.ExecContext(ctx, statement, args...)
+			return err
+		})
 	})
 	return cmp.Or(refused, err)
-}
-
-// setLoaded sets the counter after a load.
-func setLoaded(ctx context.Context, tx *sql.Tx, counter dialect.Position, past *dialect.Past) error {
-	from, at := past.Start(counter)
-	_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, compacted = ?2, packed = ?2, history_from = ?3, history_at = ?4,
-written_at = max(?5, coalesce((SELECT written_at FROM log ORDER BY id DESC LIMIT 1), 0))`, counter.Revision, counter.Compacted, from, at, time.Now().UnixMilli())
-	if err != nil || past == nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, dialect.RemovePacked); err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, dialect.RecordRestored("?1", "x''"), past.UpTo+1)
-	return err
 }
 
 // Append adds rows to the log with their ids, and closes those that they replace. It leaves the counter alone: it is for a log that is

@@ -244,9 +244,6 @@ func dsn(path string, pragmas ...string) string {
 // Name implements dialect.Engine.
 func (e *Engine) Name() string { return "sqlite" }
 
-// Placeholder implements dialect.Engine.
-func (e *Engine) Placeholder(int) string { return "?" }
-
 // Contains implements dialect.Engine.
 func (e *Engine) Contains(column, parameter string) string {
 	return "instr(" + column + ", " + parameter + ") > 0"

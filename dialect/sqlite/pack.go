@@ -5,20 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"strconv"
 
 	"github.com/sqube/sqube/dialect"
 )
 
-// placeholder returns the n-th parameter of a statement that may have it several times.
-func placeholder(n int) string { return "?" + strconv.Itoa(n) }
-
-var (
-	packUpTo = dialect.PackUpTo(placeholder)
-	putBlock = dialect.PutBlock(placeholder)
-	// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets.
-	leavingRows = dialect.SelectReplaced + "WHERE leaving.replaced_by IS NOT NULL AND leaving.replaced_by <= ? ORDER BY leaving.replaced_by, leaving.id LIMIT ?"
-)
+// leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets.
+var leavingRows = dialect.SelectReplaced + "WHERE leaving.replaced_by IS NOT NULL AND leaving.replaced_by <= ? ORDER BY leaving.replaced_by, leaving.id LIMIT ?"
 
 var errEnough = errors.New("the batch is full")
 
@@ -39,7 +31,7 @@ func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.P
 		return 0, err
 	}
 	return len(rows), e.transact(ctx, "compact", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, packUpTo, upTo); err != nil {
+		if _, err := tx.ExecContext(ctx, dialect.PackUpTo, upTo); err != nil {
 			return err
 		}
 		ids := make([]int64, len(rows))

@@ -152,7 +152,7 @@ func (o *owners) last(ctx context.Context, at int64, resource sqlstore.Resource,
 	deletion := "delete"
 	found := ownersFrom{to: math.MaxInt64}
 	err := o.log.Store.Changes(ctx, history.Query{
-		Resource: &history.Resource{Group: resource.Group, Name: resource.Name}, Namespace: &of.Namespace, Name: of.Name, Operation: &deletion,
+		Resource: &resource, Namespace: &of.Namespace, Name: of.Name, Operation: &deletion,
 		After: max(0, at-goneFor), Before: at + 1, NewestFirst: true,
 	}, func(c *history.Change) error {
 		if types.UID(c.UID) != of.UID {

@@ -93,15 +93,15 @@ type reader struct {
 // next returns where to go on after a revision, or before it, 0 for none; 0 if there is nothing more.
 func (w *reader) next(ctx context.Context, last int64) (at int64, err error) {
 	q := &w.query
-	statement := "SELECT (SELECT min(id) FROM log WHERE id > %[1]s), (SELECT min(first_id) FROM past WHERE first_id > %[2]s)"
+	statement := "SELECT (SELECT min(id) FROM log WHERE id > ?), (SELECT min(first_id) FROM past WHERE first_id > ?)"
 	if q.NewestFirst {
-		statement = "SELECT (SELECT max(id) FROM log WHERE id < %[1]s), (SELECT max(until) FROM past WHERE until < %[2]s)"
+		statement = "SELECT (SELECT max(id) FROM log WHERE id < ?), (SELECT max(until) FROM past WHERE until < ?)"
 		if last == 0 {
 			last = 1<<63 - 1
 		}
 	}
 	nearest := []int64{w.beyond}
-	err = w.Query(ctx, fmt.Sprintf(statement, w.Placeholder(1), w.Placeholder(2)), []any{last, last}, func(row dialect.Row) error {
+	err = w.Query(ctx, statement, []any{last, last}, func(row dialect.Row) error {
 		var inLog, inPast *int64
 		err := row.Scan(&inLog, &inPast)
 		for _, found := range []*int64{inLog, inPast} {
@@ -160,7 +160,7 @@ func (q *Query) selects(r *dialect.LogRow) bool {
 func (w *reader) where(inLog bool, conditions []string, args []any) (string, []any) {
 	add := func(column string, value any) {
 		args = append(args, value)
-		conditions = append(conditions, column+" = "+w.Placeholder(len(args)))
+		conditions = append(conditions, column+" = ?")
 	}
 	if w.query.Resource != nil {
 		add("api_group", w.query.Resource.Group)
@@ -186,7 +186,7 @@ var errEnough = errors.New("the page is full")
 
 // readLog returns the changes in the log, and whether there may be more.
 func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, more bool, err error) {
-	where, args := w.where(true, []string{"id >= " + w.Placeholder(1), "id <= " + w.Placeholder(2)}, []any{from, to})
+	where, args := w.where(true, []string{"id >= ?", "id <= ?"}, []any{from, to})
 	order := ""
 	if w.query.NewestFirst {
 		order = " DESC"
@@ -222,7 +222,7 @@ SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PR
 
 // addPast adds the changes that are no longer in the log.
 func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([]*Change, error) {
-	where, args := w.where(false, []string{"until >= " + w.Placeholder(1), "first_id <= " + w.Placeholder(2)}, []any{from, to})
+	where, args := w.where(false, []string{"until >= ?", "first_id <= ?"}, []any{from, to})
 	w.beyond = 0
 	const columns = "first_id, until, first_at, api_group, resource, key, namespace, name, writers, versions"
 	err := w.Query(ctx, "SELECT "+columns+" FROM past WHERE "+where, args, func(row dialect.Row) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -60,12 +59,9 @@ func fill(b *dialect.Block, some []*dialect.LogRow, from, all int) error {
 // ErrForgotten is returned for a version that is no longer kept.
 var ErrForgotten = errors.New("the version is no longer kept")
 
-// Blocks calls yield with the blocks that a condition with arguments selects, in an order. Parameters in the condition are written as ?, and
-// columns that the log has too with the name of the table.
+// Blocks calls yield with the blocks that a condition with arguments selects, in an order. Columns that
+// the log has too are to be written with the name of the table.
 func Blocks(ctx context.Context, r dialect.Reader, condition, order string, args []any, yield func(*dialect.Block) error) error {
-	for n := range args {
-		condition = strings.Replace(condition, "?", r.Placeholder(n+1), 1)
-	}
 	return r.Query(ctx, dialect.SelectBlocks+"WHERE "+condition+" ORDER BY "+order, args, func(row dialect.Row) error {
 		b := &dialect.Block{}
 		if err := b.Scan(row); err != nil {
@@ -89,9 +85,8 @@ func Around(ctx context.Context, r dialect.Reader, moment int64) (before, after 
 			after = Written{id, at}
 		}
 	}
-	p := r.Placeholder
-	err = r.Query(ctx, `SELECT until, until_at FROM past WHERE until = (SELECT max(until) FROM past WHERE until_at <= `+p(1)+`)
-UNION ALL SELECT first_id, first_at FROM past WHERE first_id = (SELECT min(first_id) FROM past WHERE first_at > `+p(2)+`)`, []any{moment, moment}, func(row dialect.Row) error {
+	err = r.Query(ctx, `SELECT until, until_at FROM past WHERE until = (SELECT max(until) FROM past WHERE until_at <= ?)
+UNION ALL SELECT first_id, first_at FROM past WHERE first_id = (SELECT min(first_id) FROM past WHERE first_at > ?)`, []any{moment, moment}, func(row dialect.Row) error {
 		var id, at int64
 		err := row.Scan(&id, &at)
 		note(id, at)
@@ -100,8 +95,8 @@ UNION ALL SELECT first_id, first_at FROM past WHERE first_id = (SELECT min(first
 	if err != nil {
 		return before, after, err
 	}
-	const statement = "SELECT first_id, first_at, writers, versions FROM past WHERE first_at <= %s AND until_at > %s"
-	err = r.Query(ctx, fmt.Sprintf(statement, p(1), p(2)), []any{moment, moment}, func(row dialect.Row) error {
+	const statement = "SELECT first_id, first_at, writers, versions FROM past WHERE first_at <= ? AND until_at > ?"
+	err = r.Query(ctx, statement, []any{moment, moment}, func(row dialect.Row) error {
 		var b dialect.Block
 		if err := row.Scan(&b.First, &b.FirstAt, &b.Writers, &b.Versions); err != nil {
 			return err

@@ -18,9 +18,8 @@ type Finding struct {
 	Revision int64
 	Object   string
 	What     string
-	// Repair is a statement that fixes it without losing data, with its arguments; "" if there is none.
+	// Repair is a statement that fixes it without losing data; "" if there is none.
 	Repair string
-	Args   []any
 }
 
 // Checked is how much was checked.
@@ -47,7 +46,7 @@ var ErrUnread = errors.New("there is no key to read it")
 // In a sound log, the counter is at or ahead of all rows, the versions of an object do not overlap and at most one of them is
 // live, every value can be read and is the object named by its row, and every object's namespace exists.
 func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource, string, []byte) ([]byte, error), found func(Finding)) (Checked, error) {
-	c := checker{Checked: Checked{Stored: map[Stored]int64{}}, reader: r, decrypt: decrypt, found: found}
+	c := checker{Checked: Checked{Stored: map[Stored]int64{}}, decrypt: decrypt, found: found}
 	at, err := Read(ctx, r)
 	c.from = at.From
 	switch {
@@ -78,7 +77,7 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 	if c.newest > c.counter {
 		found(Finding{
 			What:   fmt.Sprintf("the counter is at %d, behind the newest row, %d", c.counter, c.newest),
-			Repair: "UPDATE counter SET revision = " + r.Placeholder(1), Args: []any{c.newest},
+			Repair: fmt.Sprintf("UPDATE counter SET revision = %d", c.newest),
 		})
 	}
 	return c.Checked, err
@@ -86,7 +85,6 @@ func Check(ctx context.Context, r dialect.Reader, decrypt func(sqlstore.Resource
 
 type checker struct {
 	Checked
-	reader   dialect.Reader
 	decrypt  func(sqlstore.Resource, string, []byte) ([]byte, error)
 	found    func(Finding)
 	from     int64 // the first revision that is kept
@@ -158,7 +156,7 @@ func (c *checker) follows(p, l *dialect.LogRow) {
 	}
 	c.found(Finding{
 		Revision: p.ID, Object: Name(p), What: what,
-		Repair: "UPDATE log SET replaced_by = " + c.reader.Placeholder(1) + " WHERE id = " + c.reader.Placeholder(2), Args: []any{l.ID, p.ID},
+		Repair: fmt.Sprintf("UPDATE log SET replaced_by = %d WHERE id = %d", l.ID, p.ID),
 	})
 }
 

@@ -41,7 +41,7 @@ var (
 func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Version) error) error {
 	known := false
 	for _, namespace := range o.Namespaces {
-		q := history.Query{Resource: &history.Resource{Group: o.Resource.Group, Name: o.Resource.Name}, Namespace: &namespace, Name: o.Name}
+		q := history.Query{Resource: &o.Resource, Namespace: &namespace, Name: o.Name}
 		err := history.Changes(ctx, r, q, func(c *history.Change) error {
 			if err := c.Load(ctx); errors.Is(err, history.ErrForgotten) {
 				return nil
@@ -64,14 +64,12 @@ func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Versio
 // Live calls yield with the row of every object of a resource that exists. It returns database errors and an error from yield, which ends
 // the walk.
 func Live(ctx context.Context, r dialect.Reader, resource sqlstore.Resource, yield func(*dialect.LogRow) error) error {
-	statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NULL AND api_group = %s AND resource = %s ORDER BY id",
-		dialect.Columns, r.Placeholder(1), r.Placeholder(2))
-	return r.Query(ctx, statement, []any{resource.Group, resource.Name}, func(row dialect.Row) error {
-		live := &dialect.LogRow{}
-		if err := live.Scan(row); err != nil || live.Operation == dialect.Delete {
-			return err
+	const live = "WHERE replaced_by IS NULL AND api_group = ? AND resource = ? ORDER BY id"
+	return dialect.Rows(ctx, r, live, []any{resource.Group, resource.Name}, func(row *dialect.LogRow) error {
+		if row.Operation == dialect.Delete {
+			return nil
 		}
-		return yield(live)
+		return yield(row)
 	})
 }
 
@@ -82,18 +80,14 @@ const pageRows = 500
 // long as the walk: an object that changes meanwhile is seen before or after that. It returns database errors and an error from yield,
 // which ends the walk.
 func Each(ctx context.Context, r dialect.Reader, yield func(*dialect.LogRow) error) error {
-	statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NULL AND (api_group, resource, key) > (%s, %s, %s) ORDER BY api_group, resource, key LIMIT %d",
-		dialect.Columns, r.Placeholder(1), r.Placeholder(2), r.Placeholder(3), pageRows)
+	page := fmt.Sprintf("WHERE replaced_by IS NULL AND (api_group, resource, key) > (?, ?, ?) ORDER BY api_group, resource, key LIMIT %d", pageRows)
 	last := &dialect.LogRow{}
 	for rows := pageRows; rows == pageRows; {
 		rows = 0
-		err := r.Query(ctx, statement, []any{last.Group, last.Resource, last.Key}, func(row dialect.Row) error {
+		err := dialect.Rows(ctx, r, page, []any{last.Group, last.Resource, last.Key}, func(row *dialect.LogRow) error {
 			rows++
-			last = &dialect.LogRow{}
-			if err := last.Scan(row); err != nil {
-				return err
-			}
-			return yield(last)
+			last = row
+			return yield(row)
 		})
 		if err != nil {
 			return err
@@ -132,7 +126,7 @@ func readable(ctx context.Context, r dialect.Reader, revision int64) error {
 	at, err := Read(ctx, r)
 	var lost bool
 	if err == nil {
-		err = r.Query(ctx, "SELECT "+dialect.WasLost(r.Placeholder(1), r.Placeholder(2)), []any{revision, revision}, func(row dialect.Row) error { return row.Scan(&lost) })
+		err = r.Query(ctx, "SELECT "+dialect.WasLost, []any{revision, revision}, func(row dialect.Row) error { return row.Scan(&lost) })
 	}
 	switch {
 	case err != nil:

@@ -83,7 +83,7 @@ func RevisionAt(ctx context.Context, r dialect.Reader, at time.Time) (*Moment, e
 		m.Row(id, writtenAt)
 	}
 	var newest, newestAt, last int64
-	statement := "SELECT revision, counter.written_at, log.id, log.written_at FROM counter LEFT JOIN log ON log.id >= " + r.Placeholder(1) + " WHERE one = 1 ORDER BY log.id"
+	const statement = "SELECT revision, counter.written_at, log.id, log.written_at FROM counter LEFT JOIN log ON log.id >= ? WHERE one = 1 ORDER BY log.id"
 	err = r.Query(ctx, statement, []any{kept.From}, func(row dialect.Row) error {
 		var id, writtenAt *int64
 		err := row.Scan(&newest, &newestAt, &id, &writtenAt)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -37,14 +36,9 @@ func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
 // have left it. It returns an error that wraps ErrForgotten for a revision that is no longer kept, database errors, and an error from yield,
 // which ends the walk.
 func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(*dialect.LogRow) error) error {
-	statement := fmt.Sprintf("SELECT %s FROM log WHERE operation <> 'delete' AND id <= %s AND (replaced_by IS NULL OR replaced_by > %s) ORDER BY id",
-		dialect.Columns, r.Placeholder(1), r.Placeholder(2))
+	const live = "WHERE operation <> 'delete' AND id <= ? AND (replaced_by IS NULL OR replaced_by > ?) ORDER BY id"
 	leaving := map[int64]bool{} // what may be in history too by the time that it is read
-	err := r.Query(ctx, statement, []any{revision, revision}, func(row dialect.Row) error {
-		l := &dialect.LogRow{}
-		if err := l.Scan(row); err != nil {
-			return err
-		}
+	err := dialect.Rows(ctx, r, live, []any{revision, revision}, func(l *dialect.LogRow) error {
 		if l.ReplacedBy != 0 {
 			leaving[l.ID] = true
 		}
@@ -94,13 +88,6 @@ func Past(ctx context.Context, r dialect.Reader, revision int64, damaged func(er
 		return err
 	}
 	return past, func(yield func(*dialect.LogRow) error) error {
-		statement := fmt.Sprintf("SELECT %s FROM log WHERE replaced_by IS NOT NULL AND replaced_by <= %s ORDER BY replaced_by", dialect.Columns, r.Placeholder(1))
-		return r.Query(ctx, statement, []any{revision}, func(row dialect.Row) error {
-			l := &dialect.LogRow{}
-			if err := l.Scan(row); err != nil {
-				return err
-			}
-			return yield(l)
-		})
+		return dialect.Rows(ctx, r, "WHERE replaced_by IS NOT NULL AND replaced_by <= ? ORDER BY replaced_by", []any{revision}, yield)
 	}
 }

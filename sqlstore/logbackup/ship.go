@@ -29,8 +29,7 @@ var errEnough = errors.New("enough")
 
 // look checks, in one snapshot, whether the log continues what was shipped, and whether there are more rows.
 func (f *Follower) look(ctx context.Context, reader dialect.Reader) (more bool, why string, err error) {
-	statement := fmt.Sprintf("SELECT revision, compacted, (SELECT written_at FROM log WHERE id = %s), (SELECT uid FROM log WHERE id = %s), (SELECT min(id) FROM log WHERE id > %s) FROM counter",
-		reader.Placeholder(1), reader.Placeholder(2), reader.Placeholder(3))
+	const statement = "SELECT revision, compacted, (SELECT written_at FROM log WHERE id = ?), (SELECT uid FROM log WHERE id = ?), (SELECT min(id) FROM log WHERE id > ?) FROM counter"
 	known := false
 	err = reader.Query(ctx, statement, []any{f.last.id, f.last.id, f.shipped}, func(row dialect.Row) error {
 		known = true
@@ -66,7 +65,7 @@ func compactedReason(compacted int64) string {
 
 // readRows reads, in one snapshot, the rows after what was shipped.
 func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch, error) {
-	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > " + reader.Placeholder(1) + " ORDER BY id LIMIT " + fmt.Sprint(batchRows)
+	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > ? ORDER BY id LIMIT " + fmt.Sprint(batchRows)
 	b := &batch{readAt: time.Now()}
 	bytes := 0
 	err := reader.Query(ctx, statement, []any{f.shipped}, func(row dialect.Row) error {

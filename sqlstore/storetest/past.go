@@ -60,7 +60,7 @@ func testPast(t *testing.T, open Opener) {
 	compact(t, s, revision(t, s).Revision)
 	checkPast(t, s, h, 1)
 	for _, q := range []history.Query{
-		{}, {After: first / 2}, {Before: first}, {After: 10, Before: 11}, {Name: "ns1/003"}, {Name: "ns1/003", Resource: &history.Resource{Group: things.Group, Name: things.Name}},
+		{}, {After: first / 2}, {Before: first}, {After: 10, Before: 11}, {Name: "ns1/003"}, {Name: "ns1/003", Resource: &things},
 		{Resource: &history.Resource{Name: "others"}}, {Before: 1}, {After: 1 << 40},
 	} {
 		checkChanges(t, s, h, q)
@@ -222,11 +222,10 @@ func testPurge(t *testing.T, open Opener) {
 	other = write(put("ns1/other", `{"a":2}`, other))
 	compact(t, s, other.Revision)
 	secret = write(put("ns1/leaked", `{"password":"three"}`, secret))
-	resource := sqlstore.Resource{Group: things.Group, Name: things.Name}
-	if err := s.Purge(t.Context(), resource, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
+	if err := s.Purge(t.Context(), things, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
 		t.Errorf("purging what never was: %v", err)
 	}
-	if err := s.Purge(t.Context(), resource, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}); err != nil {
+	if err := s.Purge(t.Context(), things, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}); err != nil {
 		t.Fatal(err)
 	}
 	secret = write(put("ns1/leaked", `{"password":"four"}`, secret))
