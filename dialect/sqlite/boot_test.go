@@ -21,10 +21,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	resource := sqlstore.Resource{Name: "pods"}
 	serve := func(path string) (*sqlite.Engine, *sqlstore.Store) {
 		t.Helper()
-		e, err := sqlite.Open(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := opened(t, path)
 		return e, storetest.Start(t, e, sqlstore.Options{})
 	}
 	write := func(s *sqlstore.Store, keys ...string) (last int64) {
@@ -37,12 +34,6 @@ func TestSnapshotOfAMachine(t *testing.T) {
 			}
 		}
 		return last
-	}
-	closed := func(s *sqlstore.Store) {
-		t.Helper()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	// watch returns the keys that a watch from a revision gets.
 	watch := func(s *sqlstore.Store, from int64) (keys []string, err error) {
@@ -71,12 +62,12 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	kept := write(store, "b")
 	snapshot := copyFiles(t, path, "", "-wal")
 	lost := write(store, "lost-1", "lost-2", "lost-3")
-	closed(store)
+	closed(t, store)
 	_, store = serve(path)
 	if next := write(store, "same-boot"); next != lost+1 {
 		t.Errorf("in the same boot, revision %d follows %d", next, lost)
 	}
-	closed(store)
+	closed(t, store)
 
 	boot("second")
 	_, store = serve(snapshot)
@@ -103,14 +94,14 @@ func TestSnapshotOfAMachine(t *testing.T) {
 			t.Errorf("a list at the lost revision %d: %v", from, err)
 		}
 	}
-	closed(store)
+	closed(t, store)
 
 	// The range is remembered in the same boot; in the next one it counts as compacted, with what is before it.
 	_, store = serve(snapshot)
 	if _, err := watch(store, lost); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("after another start, a watch from a lost revision: %v", err)
 	}
-	closed(store)
+	closed(t, store)
 	boot("third")
 	_, store = serve(snapshot)
 	d := write(store, "d")
@@ -127,10 +118,7 @@ func TestKilledWithHeartbeats(t *testing.T) {
 	resource, other := sqlstore.Resource{Name: "leases"}, sqlstore.Resource{Name: "others"}
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	for round := range 3 { // it is killed again and again
-		e, err := sqlite.Open(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := opened(t, path)
 		s := storetest.Start(t, e, sqlstore.Options{HeartbeatInterval: time.Hour, HeartbeatResource: resource})
 		key := fmt.Sprintf("lease-%d", round)
 		w := &sqlstore.Write{Operation: dialect.Create, Resource: resource, Key: key, Name: key, Labels: "{}", Fields: "{}", Value: []byte(`{}`)}
@@ -149,10 +137,7 @@ func TestKilledWithHeartbeats(t *testing.T) {
 		}
 		path = copyFiles(t, path, "", "-wal")
 
-		copied, err := sqlite.Open(t.Context(), copyFiles(t, path, "", "-wal"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		copied := opened(t, copyFiles(t, path, "", "-wal"))
 		next := storetest.Start(t, copied, sqlstore.Options{HeartbeatResource: resource})
 		found, at, err := next.Get(t.Context(), resource, key)
 		if err != nil || found == nil || found.Revision != kept {

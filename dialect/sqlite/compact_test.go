@@ -18,10 +18,7 @@ import (
 // TestFileShrinks writes and deletes 40 MB. The file becomes small again, in steps that do not block writers for long.
 func TestFileShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	const objects, size = 10000, 4000
 	kept := commit(t, e, []dialect.Write{create("kept", []byte(`{"kept":true}`))})
 	value := fmt.Appendf(nil, `{"filler":"%s"}`, bytes.Repeat([]byte("x"), size))
@@ -79,9 +76,7 @@ func TestFileShrinks(t *testing.T) {
 	if free := text(t, e, "PRAGMA freelist_count"); len(free) > 3 {
 		t.Errorf("%s pages are free", free)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, e)
 	if after := fileSize(t, path); after > before/10 {
 		t.Errorf("the file has %d bytes, %d before", after, before)
 	}
@@ -166,10 +161,7 @@ func TestFileThatCannotShrink(t *testing.T) {
 	if err = errors.Join(err, other.Close()); err != nil {
 		t.Fatal(err)
 	}
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	defer e.Close()
 	w := create("large", make([]byte, 4<<20))
 	created := commit(t, e, []dialect.Write{w}).Last

@@ -52,10 +52,7 @@ func TestFileWithoutItsLog(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	refused(t, copyFiles(t, path, ""))
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	refused(t, copyFiles(t, path, ""))
@@ -70,22 +67,15 @@ func TestFileWithoutItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows(t, copyFiles(t, backup.Name(), ""), "1")
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, e)
 	rows(t, copyFiles(t, path, ""), "1")
 
 	// A killed process leaves a complete file and log, which the next one completes.
-	again, err := sqlite.Open(t.Context(), killed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := opened(t, killed)
 	refused(t, copyFiles(t, killed, ""))
 	commit(t, again, []dialect.Write{create("b", []byte(`{}`))})
 	twice := copyFiles(t, killed, "", "-wal")
-	if err := again.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, again)
 	rows(t, copyFiles(t, killed, ""), "2")
 	// So does a restore, with what it puts aside.
 	aside, err := sqlite.Replace(t.Context(), twice, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
@@ -136,15 +126,10 @@ func TestLogOfAnotherDatabase(t *testing.T) {
 // log.
 func TestLogThatSQLiteRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	killed := copyFiles(t, path, "", "-wal")
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, e)
 	for _, suffix := range []string{"", "-wal"} {
 		content, err := os.ReadFile(killed + suffix)
 		if err == nil {

@@ -22,9 +22,7 @@ func TestStoreInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := keepOpen.Close(); err != nil {
-				t.Error(err)
-			}
+			closed(t, keepOpen)
 		})
 		inUse := new(atomic.Bool)
 		return func(ctx context.Context) (dialect.Engine, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,16 +20,26 @@ import (
 // open opens the file at path and closes it when t ends.
 func open(t testing.TB, path string) *sqlite.Engine {
 	t.Helper()
+	e := opened(t, path)
+	t.Cleanup(func() { closed(t, e) })
+	return e
+}
+
+// opened opens the file at path, which the test closes.
+func opened(t testing.TB, path string) *sqlite.Engine {
+	t.Helper()
 	e, err := sqlite.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return e
+}
+
+func closed(t testing.TB, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // text returns what a statement selects as a string.
@@ -47,10 +58,7 @@ func create(key string, value []byte) dialect.Write {
 
 func TestSecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	first, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := opened(t, path)
 	for range 2 {
 		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) || !strings.Contains(err.Error(), path) {
 			t.Errorf("opening it again: %v", err)
@@ -59,9 +67,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if _, err := first.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
 		t.Errorf("the first engine fails: %v", err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, first)
 	if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != "1" {
 		t.Errorf("after the first engine closed there are %s rows", n)
 	}
@@ -80,9 +86,7 @@ func TestOlderProcessHasTheFile(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) {
 		t.Errorf("open: %v", err)
 	}
-	if err := older.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, older)
 	open(t, path)
 }
 
@@ -159,15 +163,10 @@ func TestSettingsOfTheFile(t *testing.T) {
 
 func TestCloseLeavesOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	text(t, e, "SELECT count(*) FROM log")
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, e)
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a write-ahead log remains: %v", err)
 	}

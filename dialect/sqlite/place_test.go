@@ -78,10 +78,7 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 			if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Symlink(path, link)); err != nil {
 				t.Fatal(err)
 			}
-			e, err := sqlite.Open(t.Context(), link)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := opened(t, link)
 			commit(t, e, []dialect.Write{create("before", []byte(`{}`))})
 			if err := e.InPlace(t.Context()); err != nil {
 				t.Fatal(err)
@@ -112,9 +109,7 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 				back()
 				commit(t, e, []dialect.Write{create("after", []byte(`{}`))})
 			}
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
+			closed(t, e)
 			if !test.kept {
 				return
 			}
@@ -129,10 +124,7 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 // TestAnotherDatabaseTookThePlace closes a database in whose place there is another one by now, with its own write-ahead log.
 func TestAnotherDatabaseTookThePlace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := opened(t, path)
 	commit(t, e, []dialect.Write{create("former", []byte(`{}`))})
 	aside := filepath.Join(t.TempDir(), "sqube.db")
 	if err := os.Rename(path, aside); err != nil {
@@ -147,20 +139,13 @@ func TestAnotherDatabaseTookThePlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newer, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newer := opened(t, path)
 	commit(t, newer, []dialect.Write{create("newer", []byte(`{}`))})
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, e)
 	if err := newer.InPlace(t.Context()); err != nil {
 		t.Errorf("closing the former database took a file from the newer one: %v", err)
 	}
-	if err := newer.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, newer)
 	for file, want := range map[string]string{path: "newer", aside: "former"} {
 		if key := text(t, open(t, file), "SELECT key FROM log"); key != want {
 			t.Errorf("%s has %q", file, key)

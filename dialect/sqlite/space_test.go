@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/dialect/sqlite"
 )
 
 // TestWriteAheadLogUnderReads writes much while reads always overlap.
@@ -118,9 +117,7 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	if report := held(); len(report) != 1 || !strings.Contains(report[0], "holds back the write-ahead log "+path+"-wal: end other programs") {
 		t.Errorf("it reports %q", report)
 	}
-	if err := reader.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, reader)
 	if _, err := e.Shrink(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +139,7 @@ func TestLogStartsOver(t *testing.T) {
 	if size := fileSize(t, path+"-wal"); size < 12<<20 {
 		t.Errorf("under the read, the log has %d bytes", size)
 	}
-	if err := reader.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, reader)
 	for _, key := range []string{"b", "c"} {
 		commit(t, e, []dialect.Write{create(key, []byte(`{}`))})
 	}
@@ -157,15 +152,10 @@ func TestLogStartsOver(t *testing.T) {
 func TestLeftoverThatIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sqube.db")
-	before, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := opened(t, path)
 	made := commit(t, before, []dialect.Write{create("a", []byte(`{}`))})
 	beginRead(t, path)
-	if err := before.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, before)
 	longAgo := time.Unix(1, 0)
 	if err := os.Chtimes(path+"-wal", longAgo, longAgo); err != nil {
 		t.Fatal(err)
