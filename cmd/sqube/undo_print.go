@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -36,7 +38,7 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 			line("    ", "takes back %s", authors)
 		}
 		for _, d := range step.Diff {
-			line("    ", "%s: %s → %s", d.Path, orNone(d.From), orNone(d.To))
+			line("    ", "%s: %s → %s", d.Path, cmp.Or(d.From, "(none)"), cmp.Or(d.To, "(none)"))
 		}
 		for _, w := range step.Warnings {
 			line("    ", "warning: %s", w)
@@ -69,17 +71,8 @@ func shell(text string) string {
 
 func headline(s *undo.Step) string {
 	o := s.Object
-	group, _, grouped := strings.Cut(o.APIVersion, "/")
-	name := o.Resource
-	if grouped {
-		name += "." + group
-	}
-	if o.Namespace != "" {
-		name += " " + o.Namespace + "/" + o.Name
-	} else {
-		name += " " + o.Name
-	}
-	text := fmt.Sprintf("%-6s  %s", s.Action, name)
+	version, _ := schema.ParseGroupVersion(o.APIVersion)
+	text := fmt.Sprintf("%-6s  %s", s.Action, named{schema.GroupResource{Group: version.Group, Resource: o.Resource}, o.Namespace, o.Name})
 	if s.Result != "" {
 		text += " (" + map[undo.Result]string{undo.Done: "done", undo.Failed: "failed", undo.NotTried: "not tried"}[s.Result] + ")"
 	}
@@ -105,13 +98,6 @@ func changesLine(all []undo.ChangeReference) string {
 		texts = append(texts, text)
 	}
 	return strings.Join(texts, ", ")
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "(none)"
-	}
-	return value
 }
 
 func conflictLine(c *undo.Conflict) string {
