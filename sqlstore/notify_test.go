@@ -1,14 +1,12 @@
 package sqlstore_test
 
 import (
-	"context"
 	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqube/sqube/sqlstore"
@@ -19,11 +17,7 @@ import (
 // admin executes statements, each in one session, on the database at dsn.
 func admin(t *testing.T, dsn string) (execute func(statements ...string)) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	conn := harness.Connect(t, dsn)
 	return func(statements ...string) {
 		t.Helper()
 		for _, statement := range statements {
@@ -48,12 +42,9 @@ func fullQueue(t *testing.T, server *harness.PostgresServer) (dsn string, fill, 
 		}
 		listener := admin(t, server.DSN())
 		listener("LISTEN other", "BEGIN", "SELECT 1")
-		sender, err := pgx.Connect(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = sender.Close(context.Background()) })
+		sender := harness.Connect(t, dsn)
 		fill = func() {
+			var err error
 			for err == nil {
 				_, err = sender.Exec(t.Context(), "SELECT pg_notify('others', n || repeat('-', 7000)) FROM generate_series(1, 10) n")
 			}

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -104,11 +103,7 @@ func TestReplicasCompactTogether(t *testing.T) {
 func TestPlansOfWrites(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, dsn)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
+	conn := harness.Connect(t, dsn)
 	execute := func(statement string) {
 		t.Helper()
 		if _, err := conn.Exec(t.Context(), statement); err != nil {

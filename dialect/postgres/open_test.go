@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/test/harness"
@@ -19,10 +17,7 @@ import (
 // withParameter returns dsn with one more parameter.
 func withParameter(t *testing.T, dsn, name, value string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := harness.ParseDSN(t, dsn)
 	parameters := u.Query()
 	parameters.Set(name, value)
 	u.RawQuery = parameters.Encode()
@@ -72,11 +67,7 @@ func TestReadsSurviveDeadConnections(t *testing.T) {
 	dsn := harness.Postgres(t)
 	const connections = 24
 	e := open(t, withParameter(t, dsn, "pool_max_conns", strconv.Itoa(connections)))
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
+	conn := harness.Connect(t, dsn)
 	for range 5 {
 		if err := e.Query(t.Context(), "SELECT 1", nil, func(dialect.Row) error { return nil }); err != nil {
 			t.Error(err)
@@ -106,10 +97,7 @@ func TestReadsSurviveDeadConnections(t *testing.T) {
 
 // TestSecretsAreNotLeaked opens databases with DSNs that fail.
 func TestSecretsAreNotLeaked(t *testing.T) {
-	good, err := url.Parse(harness.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := harness.ParseDSN(t, harness.Postgres(t))
 	const secret = "hunter2-very-secret"
 	wrong := *good
 	wrong.User = url.UserPassword(good.User.Username(), secret)

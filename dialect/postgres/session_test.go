@@ -3,12 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
@@ -49,10 +46,7 @@ func TestEncodings(t *testing.T) {
 // inDatabase returns the DSN of another database of the server.
 func inDatabase(t *testing.T, dsn, name string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := harness.ParseDSN(t, dsn)
 	u.Path = "/" + name
 	return u.String()
 }
@@ -86,18 +80,14 @@ func TestSessionsEndWithTheirClient(t *testing.T) {
 func TestConnectionsThatHang(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, withParameter(t, dsn, "connect_timeout", "1"))
-	other, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close(context.Background()) }()
+	other := harness.Connect(t, dsn)
 	if _, err := other.Exec(t.Context(), `BEGIN; LOCK TABLE counter IN ACCESS EXCLUSIVE MODE;
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	err = e.Query(ctx, "SELECT 1", nil, func(dialect.Row) error { return nil })
+	err := e.Query(ctx, "SELECT 1", nil, func(dialect.Row) error { return nil })
 	if !errors.Is(err, dialect.ErrUnavailable) || ctx.Err() != nil {
 		t.Errorf("a read: %v", err)
 	}
@@ -111,11 +101,7 @@ func TestMigrationsStayLocked(t *testing.T) {
 	if err := e.Exec(t.Context(), "UPDATE schema_migrations SET version = 1"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close(context.Background()) }()
+	other := harness.Connect(t, dsn)
 	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE log IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/test/harness"
@@ -96,11 +94,7 @@ func TestTableShrinks(t *testing.T) {
 // minutes.
 func TestStartWhileAnotherShrinks(t *testing.T) {
 	dsn := harness.Postgres(t)
-	shrinking, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer shrinking.Close(context.Background())
+	shrinking := harness.Connect(t, dsn)
 	if _, err := shrinking.Exec(t.Context(), "SELECT pg_advisory_lock($1)", postgres.ShrinkLock); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
@@ -81,11 +80,7 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 	}
 	session := func() (execute func(string, ...any), pid uint32) {
 		t.Helper()
-		conn, err := pgx.Connect(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		conn := harness.Connect(t, dsn)
 		return func(statement string, args ...any) {
 			t.Helper()
 			if _, err := conn.Exec(t.Context(), statement, args...); err != nil {

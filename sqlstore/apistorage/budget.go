@@ -2,7 +2,8 @@ package apistorage
 
 import (
 	"context"
-	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -22,17 +23,13 @@ const (
 
 // Budget is the memory that running requests share.
 type Budget struct {
-	mu   sync.Mutex
-	free int
-	// overdraft has one element: the right to exceed the budget.
-	overdraft chan struct{}
+	free      *semaphore.Weighted
+	overdraft *semaphore.Weighted // one may exceed the budget
 }
 
 // NewBudget returns a budget of that many bytes.
 func NewBudget(bytes int) *Budget {
-	b := &Budget{free: bytes, overdraft: make(chan struct{}, 1)}
-	b.overdraft <- struct{}{}
-	return b
+	return &Budget{free: semaphore.NewWeighted(int64(bytes)), overdraft: semaphore.NewWeighted(1)}
 }
 
 // Share returns a share in which nothing is reserved yet.
@@ -47,12 +44,9 @@ type Share struct {
 
 // tryReserve reserves more bytes if they are free.
 func (s *Share) tryReserve(bytes int) bool {
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	if bytes > s.budget.free {
+	if !s.budget.free.TryAcquire(int64(bytes)) {
 		return false
 	}
-	s.budget.free -= bytes
 	s.reserved += bytes
 	return true
 }
@@ -62,13 +56,11 @@ func (s *Share) Reserve(ctx context.Context, bytes int) error {
 	if s.overdrawn || s.tryReserve(bytes) {
 		return nil
 	}
-	select {
-	case <-s.budget.overdraft:
-		s.overdrawn = true
-		return nil
-	case <-ctx.Done():
-		return interpret(ctx.Err())
+	if err := s.budget.overdraft.Acquire(ctx, 1); err != nil {
+		return interpret(err)
 	}
+	s.overdrawn = true
+	return nil
 }
 
 // Release returns everything to the budget.
@@ -76,11 +68,9 @@ func (s *Share) Release() {
 	if s.budget == nil {
 		return
 	}
-	s.budget.mu.Lock()
-	s.budget.free += s.reserved
-	s.budget.mu.Unlock()
+	s.budget.free.Release(int64(s.reserved))
 	if s.overdrawn {
-		s.budget.overdraft <- struct{}{}
+		s.budget.overdraft.Release(1)
 	}
 	s.reserved, s.overdrawn = 0, false
 }

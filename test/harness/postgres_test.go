@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,23 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// connect opens a connection that is closed when the test ends.
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) }) // the test may have broken it
-	return conn
-}
-
 func TestPostgresGivesEachTestItsOwnDatabase(t *testing.T) {
 	var first string
 	t.Run("use", func(t *testing.T) {
 		first = Postgres(t)
 		for _, dsn := range []string{first, Postgres(t)} {
-			if _, err := connect(t, dsn).Exec(t.Context(), "CREATE TABLE here (n int)"); err != nil {
+			if _, err := Connect(t, dsn).Exec(t.Context(), "CREATE TABLE here (n int)"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -42,11 +30,11 @@ func TestPostgresGivesEachTestItsOwnDatabase(t *testing.T) {
 func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
 	server := NewPostgresServer(t)
 	dsn := server.Database(t)
-	if _, err := connect(t, dsn).Exec(t.Context(), "CREATE TABLE kept (n int)"); err != nil {
+	if _, err := Connect(t, dsn).Exec(t.Context(), "CREATE TABLE kept (n int)"); err != nil {
 		t.Fatal(err)
 	}
 	for i, end := range []func() error{server.Stop, server.Kill} {
-		if _, err := connect(t, dsn).Exec(t.Context(), "INSERT INTO kept VALUES ($1)", i); err != nil {
+		if _, err := Connect(t, dsn).Exec(t.Context(), "INSERT INTO kept VALUES ($1)", i); err != nil {
 			t.Fatal(err)
 		}
 		if err := end(); err != nil {
@@ -59,7 +47,7 @@ func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows, err := connect(t, dsn).Query(t.Context(), "SELECT n FROM kept ORDER BY n")
+	rows, err := Connect(t, dsn).Query(t.Context(), "SELECT n FROM kept ORDER BY n")
 	if err != nil {
 		t.Fatal(err)
 	}
