@@ -240,9 +240,6 @@ func (p *changePrinter) table(text []byte) error {
 
 // cells returns the columns that are shown.
 func (p *changePrinter) cells(t *metav1.Table, cell func(i int) string) (cells []string) {
-	if len(p.widths) == 0 || len(t.ColumnDefinitions) > 0 {
-		p.widths = append(p.widths, make([]int, max(0, len(t.ColumnDefinitions)+1-len(p.widths)))...)
-	}
 	for i, column := range t.ColumnDefinitions {
 		if column.Priority == 0 || p.wide {
 			cells = append(cells, terminal.Printable(cell(i)))
@@ -254,6 +251,9 @@ func (p *changePrinter) cells(t *metav1.Table, cell func(i int) string) (cells [
 func (p *changePrinter) print(rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
+			if i == len(p.widths) {
+				p.widths = append(p.widths, 0)
+			}
 			p.widths[i] = max(p.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
@@ -261,9 +261,9 @@ func (p *changePrinter) print(rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(row)-1 {
-				text.WriteString(cell + "\n")
+				fmt.Fprintln(text, cell)
 			} else {
-				text.WriteString(cell + strings.Repeat(" ", p.widths[i]-utf8.RuneCountInString(cell)+3))
+				fmt.Fprintf(text, "%-*s", p.widths[i]+3, cell)
 			}
 		}
 	}

@@ -104,16 +104,13 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
-		defer rows.Close()
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			committed.Landed[id-committed.Before()-1] = true
-		}
-		written = rows.Err() == nil
-		return rows.Err()
+			return nil
+		})
+		written = err == nil
+		return err
 	})
 	if notify != "" {
 		batch.Queue(notify).Exec(func(tag pgconn.CommandTag) error {

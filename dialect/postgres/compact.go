@@ -116,24 +116,19 @@ func (e *Engine) move(ctx context.Context, upTo int64, limit int, pack dialect.P
 	return n, lastBy, err
 }
 
-func leaving(ctx context.Context, tx pgx.Tx, done, upTo int64, limit int) (rows []*dialect.Replaced, err error) {
+func leaving(ctx context.Context, tx pgx.Tx, done, upTo int64, limit int) ([]*dialect.Replaced, error) {
 	found, err := tx.Query(ctx, leavingRows, done, upTo, limit, batchBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
-	for found.Next() {
+	return pgx.CollectRows(found, func(row pgx.CollectableRow) (*dialect.Replaced, error) {
 		r := &dialect.Replaced{}
-		if err := r.Scan(found); err != nil {
-			return nil, err
-		}
-		rows = append(rows, r)
-	}
-	return rows, found.Err()
+		return r, r.Scan(row)
+	})
 }
 
 // lastBlocks returns the newest blocks of the objects of rows.
-func lastBlocks(ctx context.Context, tx pgx.Tx, rows []*dialect.Replaced) (last []*dialect.Block, err error) {
+func lastBlocks(ctx context.Context, tx pgx.Tx, rows []*dialect.Replaced) ([]*dialect.Block, error) {
 	var objects [3][]string
 	for _, object := range dialect.Objects(rows) {
 		for i, text := range object {
@@ -148,15 +143,10 @@ SELECT b.* FROM unnest($1::text[], $2::text[], $3::text[]) AS o(api_group, resou
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
-	for found.Next() {
+	return pgx.CollectRows(found, func(row pgx.CollectableRow) (*dialect.Block, error) {
 		b := &dialect.Block{}
-		if err := found.Scan(b.Columns()...); err != nil {
-			return nil, err
-		}
-		last = append(last, b)
-	}
-	return last, found.Err()
+		return b, row.Scan(b.Columns()...)
+	})
 }
 
 // Forget implements dialect.Engine.

@@ -30,6 +30,19 @@ func copyFiles(t *testing.T, path string, suffixes ...string) string {
 	return to
 }
 
+// backedUp returns the path of a backup of the database at path.
+func backedUp(t *testing.T, path string) string {
+	t.Helper()
+	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return backup.Name()
+}
+
 // TestFileWithoutItsLog copies the file of an open database. Without its write-ahead log it is refused, whatever was committed.
 func TestFileWithoutItsLog(t *testing.T) {
 	const missing = "its last commits are missing: they were in "
@@ -59,14 +72,8 @@ func TestFileWithoutItsLog(t *testing.T) {
 	killed := copyFiles(t, path, "", "-wal")
 	rows(t, copyFiles(t, killed, "", "-wal"), "1")
 
-	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
-		t.Fatal(err)
-	}
-	rows(t, copyFiles(t, backup.Name(), ""), "1")
+	backup := backedUp(t, path)
+	rows(t, copyFiles(t, backup, ""), "1")
 	closed(t, e)
 	rows(t, copyFiles(t, path, ""), "1")
 
@@ -94,16 +101,10 @@ func TestFileWithoutItsLog(t *testing.T) {
 func TestLogOfAnotherDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	e := open(t, path)
-	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
-		t.Fatal(err)
-	}
+	backup := backedUp(t, path)
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	killed := copyFiles(t, path, "", "-wal")
-	if err := os.Rename(backup.Name(), killed); err != nil {
+	if err := os.Rename(backup, killed); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(killed)
