@@ -26,7 +26,6 @@ import (
 type timeMachine struct {
 	storages    map[string]rest.Storage // by resource
 	group       *genericapiserver.APIGroupInfo
-	log         *changes.Log
 	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
 	custom      *crd.Server
 }
@@ -36,10 +35,10 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
 	}
 	storages := map[string]rest.Storage{
-		changes.Resource: changes.NewREST(log), undo.Resource: &undo.REST{Log: log, ConfigAs: b.loopback.ConfigAs}, query.Resource: query.NewREST(b.store),
+		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.loopback.ConfigAs), query.Resource: query.NewREST(b.store),
 	}
 	return &timeMachine{
-		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
+		custom: a.crd, storages: storages, group: changes.Group(storages),
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()},
 	}
 }

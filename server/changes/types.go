@@ -1,8 +1,6 @@
 package changes
 
 import (
-	"slices"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,46 +13,35 @@ type Change struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Object    Object `json:"object"`
-	Operation string `json:"operation"` // create, update or delete
-
-	User         string `json:"user,omitempty"`
-	FieldManager string `json:"fieldManager,omitempty"`
-	Address      string `json:"address,omitempty"` // of the client
-	AuditID      string `json:"auditID,omitempty"`
-
-	// Changed has the fields that an update changed, except managedFields.
-	Changed []Field `json:"changed,omitempty"`
-	// ChangedUnknown is set if the version before an update is no longer kept, or can't be read.
-	ChangedUnknown bool `json:"changedUnknown,omitempty"`
-	// MoreChanged is how many changed fields are left out, since there are too many.
-	MoreChanged int `json:"moreChanged,omitempty"`
-
-	// Owners are the object's controller, or its first owner if it has none, the owner of that, and so on, as they were
-	// after the change, as far as that is kept and the user may get them.
-	Owners []Object `json:"owners,omitempty"`
+	Object         Object   `json:"object" doc:"The object that was changed."`
+	Operation      string   `json:"operation" doc:"What was done: create, update or delete."`
+	User           string   `json:"user,omitempty" doc:"Who did it."`
+	FieldManager   string   `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
+	Address        string   `json:"address,omitempty" doc:"The address of the client, if it is known."`
+	AuditID        string   `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known."`
+	Changed        []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
+	ChangedUnknown bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
+	MoreChanged    int      `json:"moreChanged,omitempty" doc:"How many changed fields are left out, since there are too many."`
+	Owners         []Object `json:"owners,omitempty" doc:"The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."`
 }
 
 // Object names an object.
 type Object struct {
-	APIVersion string    `json:"apiVersion,omitempty"`
-	Kind       string    `json:"kind,omitempty"`
-	Resource   string    `json:"resource,omitempty"` // its plural name
-	Namespace  string    `json:"namespace,omitempty"`
-	Name       string    `json:"name"`
-	UID        types.UID `json:"uid,omitempty"`
+	APIVersion string    `json:"apiVersion,omitempty" doc:"The version in which it is stored."`
+	Kind       string    `json:"kind,omitempty" doc:"Its kind."`
+	Resource   string    `json:"resource,omitempty" doc:"The plural name of its resource."`
+	Namespace  string    `json:"namespace,omitempty" doc:"Its namespace, if it has one."`
+	Name       string    `json:"name" doc:"Its name."`
+	UID        types.UID `json:"uid,omitempty" doc:"Its uid."`
 }
 
 // Field is a field that was changed.
 type Field struct {
-	// Path is such as .spec.template.spec.containers[name=web].image.
-	Path string `json:"path"`
-	// Old and New are what the field had and has; absent if there was or is no such field.
-	Old *apiextensionsv1.JSON `json:"old,omitempty"`
-	New *apiextensionsv1.JSON `json:"new,omitempty"`
-	// OldBytes and NewBytes are the whole length of a value that was cut. What is left of it is a string: how its JSON begins.
-	OldBytes int `json:"oldBytes,omitempty"`
-	NewBytes int `json:"newBytes,omitempty"`
+	Path     string                `json:"path" doc:"Its path, such as .spec.template.spec.containers[name=web].image."`
+	Old      *apiextensionsv1.JSON `json:"old,omitempty" doc:"The value that it had; absent if there was no such field."`
+	New      *apiextensionsv1.JSON `json:"new,omitempty" doc:"The value that it has; absent if there is no such field."`
+	OldBytes int                   `json:"oldBytes,omitempty" doc:"The length of the old value, if it was cut. What is left is a string: how its JSON begins."`
+	NewBytes int                   `json:"newBytes,omitempty" doc:"The length of the new value, if it was cut."`
 }
 
 // ChangeList is a list of changes.
@@ -75,34 +62,7 @@ type Kept struct {
 }
 
 // DeepCopyObject implements runtime.Object.
-func (c *Change) DeepCopyObject() runtime.Object {
-	copied := c.copy()
-	return &copied
-}
-
-func (c *Change) copy() Change {
-	copied := *c
-	c.ObjectMeta.DeepCopyInto(&copied.ObjectMeta)
-	copied.Owners = slices.Clone(c.Owners)
-	copied.Changed = slices.Clone(c.Changed)
-	for i := range copied.Changed {
-		f := &copied.Changed[i]
-		f.Old, f.New = f.Old.DeepCopy(), f.New.DeepCopy()
-	}
-	return copied
-}
+func (c *Change) DeepCopyObject() runtime.Object { return Copy(c) }
 
 // DeepCopyObject implements runtime.Object.
-func (l *ChangeList) DeepCopyObject() runtime.Object {
-	copied := *l
-	l.ListMeta.DeepCopyInto(&copied.ListMeta)
-	if l.Kept != nil {
-		kept := *l.Kept
-		copied.Kept = &kept
-	}
-	copied.Items = make([]Change, len(l.Items))
-	for i := range l.Items {
-		copied.Items[i] = l.Items[i].copy()
-	}
-	return &copied
-}
+func (l *ChangeList) DeepCopyObject() runtime.Object { return Copy(l) }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -32,56 +32,24 @@ const (
 
 func init() { changes.Register(&Query{}) }
 
-// REST serves the resource queries, which can only be created.
-type REST struct {
-	store *sqlstore.Store
-	// running are the queries that run now. Each can keep a processor busy, and old versions from being removed.
-	running chan struct{}
+// NewREST returns the resource queries, which can only be created, for a store.
+func NewREST(store *sqlstore.Store) rest.Storage {
+	return &changes.Questions[Query, *Query]{
+		Singular: "query",
+		// Each can keep a processor busy, and old versions from being removed.
+		Slots: make(chan struct{}, 2), Busy: "other queries are running",
+		Answer: func(ctx context.Context, q *Query, _ *metav1.CreateOptions) error {
+			if wrong := q.Spec.check(); len(wrong) > 0 {
+				return invalid(q, wrong)
+			}
+			return q.answer(ctx, store)
+		},
+	}
 }
 
-var (
-	_ rest.Creater              = &REST{}
-	_ rest.Scoper               = &REST{}
-	_ rest.SingularNameProvider = &REST{}
-)
-
-// NewREST returns the resource for a store.
-func NewREST(store *sqlstore.Store) *REST { return &REST{store, make(chan struct{}, 2)} }
-
-// New implements rest.Storage.
-func (*REST) New() runtime.Object { return &Query{} }
-
-// Destroy implements rest.Storage.
-func (*REST) Destroy() {}
-
-// NamespaceScoped implements rest.Scoper.
-func (*REST) NamespaceScoped() bool { return false }
-
-// GetSingularName implements rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "query" }
-
-// Create answers the query.
-func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	q, ok := object.(*Query)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Query: %T", object))
-	}
-	q.ManagedFields = nil // it is not stored, so its fields have no owners
-	if wrong := q.Spec.check(); len(wrong) > 0 {
-		return nil, invalid(q, wrong)
-	}
-	if validate != nil {
-		if err := validate(ctx, object.DeepCopyObject()); err != nil {
-			return nil, err
-		}
-	}
-	select {
-	case r.running <- struct{}{}:
-		defer func() { <-r.running }()
-	default:
-		return nil, apierrors.NewTooManyRequests("other queries are running", 1)
-	}
-	return q, r.answer(ctx, q)
+// Definition describes the resource.
+func Definition() *apiextensionsv1.CustomResourceDefinition {
+	return changes.Define(Query{}, Resource, "query", apiextensionsv1.ClusterScoped, "Query is a question in SQL about what is stored, and the answer. It can only be created, which takes the rights of a cluster-admin; the answer is in the status.")
 }
 
 func (s *Spec) check() (wrong field.ErrorList) {
@@ -107,7 +75,7 @@ func invalid(q *Query, wrong field.ErrorList) error {
 // errEnough ends a query whose answer is complete.
 var errEnough = errors.New("enough")
 
-func (r *REST) answer(ctx context.Context, q *Query) error {
+func (q *Query) answer(ctx context.Context, store *sqlstore.Store) error {
 	if q.Spec.TimeoutSeconds == 0 {
 		q.Spec.TimeoutSeconds = defaultTimeout
 	}
@@ -118,7 +86,7 @@ func (r *REST) answer(ctx context.Context, q *Query) error {
 	defer cancel()
 	q.Status = Status{Columns: []string{}, Rows: [][]any{}}
 	began, bytes := time.Now(), 0
-	err := r.store.Ask(limited, q.Spec.SQL, func(columns []string) { q.Status.Columns = append(q.Status.Columns, columns...) }, func(row []any) error {
+	err := store.Ask(limited, q.Spec.SQL, func(columns []string) { q.Status.Columns = append(q.Status.Columns, columns...) }, func(row []any) error {
 		if int64(len(q.Status.Rows)) == q.Spec.MaxRows {
 			q.Status.Cut = fmt.Sprintf("there are more than %d rows", q.Spec.MaxRows)
 			return errEnough

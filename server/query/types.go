@@ -7,6 +7,8 @@ package query
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/server/changes"
 )
 
 // Query is a question and its answer.
@@ -14,40 +16,24 @@ type Query struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   Spec   `json:"spec"`
-	Status Status `json:"status,omitempty"`
+	Spec   Spec   `json:"spec" doc:"The question."`
+	Status Status `json:"status,omitempty" doc:"The answer."`
 }
 
 // Spec is the question.
 type Spec struct {
-	// sql is one statement that reads.
-	SQL string `json:"sql"`
-	// timeoutSeconds is how long it may take, at most 30. Default 10.
-	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
-	// maxRows is how many rows are returned, at most 10,000. Default 1,000.
-	MaxRows int64 `json:"maxRows,omitempty"`
+	SQL            string `json:"sql" doc:"One statement that reads, in the SQL of the database: of the views objects and history, say."`
+	TimeoutSeconds int64  `json:"timeoutSeconds,omitempty" doc:"How long it may take, at most 30. Default 10."`
+	MaxRows        int64  `json:"maxRows,omitempty" doc:"How many rows are returned, at most 10000. Default 1000."`
 }
 
 // Status is the answer.
 type Status struct {
-	// columns are the names of the columns.
-	Columns []string `json:"columns"`
-	// rows have a value for each column: a number, a boolean, a string, null; bytes are a string in base64.
-	Rows [][]any `json:"rows"`
-	// cut says why there are not all rows, "" if there are.
-	Cut string `json:"cut,omitempty"`
-	// milliseconds is how long it took.
-	Milliseconds int64 `json:"milliseconds"`
+	Columns      []string `json:"columns" doc:"The names of the columns."`
+	Rows         [][]any  `json:"rows" doc:"The rows, each with a value for each column: a number, a boolean, a string or null. Bytes are a string in base64."`
+	Cut          string   `json:"cut,omitempty" doc:"Why there are not all rows; absent if there are."`
+	Milliseconds int64    `json:"milliseconds" doc:"How long it took."`
 }
 
 // DeepCopyObject implements runtime.Object.
-func (q *Query) DeepCopyObject() runtime.Object {
-	c := *q
-	c.ObjectMeta = *q.ObjectMeta.DeepCopy()
-	c.Status.Columns = append([]string(nil), q.Status.Columns...)
-	c.Status.Rows = append([][]any(nil), q.Status.Rows...)
-	for i, row := range c.Status.Rows {
-		c.Status.Rows[i] = append([]any(nil), row...)
-	}
-	return &c
-}
+func (q *Query) DeepCopyObject() runtime.Object { return changes.Copy(q) }

@@ -2,15 +2,13 @@ package undo
 
 import (
 	"context"
-	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/registry/rest"
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
@@ -26,75 +24,54 @@ var running = make(chan struct{}, 4)
 
 // REST serves the resource undos, which can only be created.
 type REST struct {
-	// Log is what users may know of history.
-	Log *changes.Log
-	// ConfigAs returns a configuration for requests of a user to this server.
-	ConfigAs func(user.Info) *clientrest.Config
+	changes.Questions[Undo, *Undo]
 }
 
-var (
-	_ rest.Creater              = &REST{}
-	_ rest.Scoper               = &REST{}
-	_ rest.SingularNameProvider = &REST{}
-)
-
-// New implements rest.Storage.
-func (*REST) New() runtime.Object { return &Undo{} }
-
-// Destroy implements rest.Storage.
-func (*REST) Destroy() {}
-
-// NamespaceScoped implements rest.Scoper.
-func (*REST) NamespaceScoped() bool { return false }
+// NewREST returns the resource. The log is what users may know of history; configAs returns a configuration for requests of a user to this
+// server.
+func NewREST(log *changes.Log, configAs func(user.Info) *clientrest.Config) *REST {
+	return &REST{changes.Questions[Undo, *Undo]{
+		Singular: "undo", Slots: running, Busy: "other undos are going on",
+		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
+			return undo.answer(ctx, log, configAs, options)
+		},
+	}}
+}
 
 // CreatesInNamespaces implements handlers.CreaterInNamespaces, for those who may undo in one namespace only.
 func (*REST) CreatesInNamespaces() {}
 
-// GetSingularName implements rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "undo" }
+// Definition describes the resource.
+func Definition() *apiextensionsv1.CustomResourceDefinition {
+	return changes.Define(Undo{}, Resource, "undo", apiextensionsv1.ClusterScoped, "Undo brings back what was: an object as it was at a moment, a deleted object or namespace, what a user or a manager changed. It can only be created. The answer has the plan in its status; with spec.apply, it has been applied with the rights of the user.")
+}
 
-// Create plans the undo and, if that is asked for, applies it, as the user of the request.
-func (r *REST) Create(ctx context.Context, object runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	undo, ok := object.(*Undo)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an Undo: %T", object))
-	}
-	undo.ManagedFields = nil // it is not stored, so its fields have no owners
-	if validate != nil {
-		if err := validate(ctx, object.DeepCopyObject()); err != nil {
-			return nil, err
-		}
-	}
+// answer plans the undo and, if that is asked for, applies it, as the user of the request.
+func (undo *Undo) answer(ctx context.Context, log *changes.Log, configAs func(user.Info) *clientrest.Config, options *metav1.CreateOptions) error {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {
-		return nil, apierrors.NewUnauthorized("an undo is done as its user")
+		return apierrors.NewUnauthorized("an undo is done as its user")
 	}
-	select {
-	case running <- struct{}{}:
-		defer func() { <-running }()
-	default:
-		return nil, apierrors.NewTooManyRequests("other undos are going on", 1)
-	}
-	cluster, err := newCluster(r.ConfigAs(caller), string(audit.GetAuditIDTruncated(ctx)))
+	cluster, err := newCluster(configAs(caller), string(audit.GetAuditIDTruncated(ctx)))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p := &planner{past: &past{r.Log, caller}, cluster: cluster}
+	p := &planner{past: &past{log, caller}, cluster: cluster}
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
-		return nil, err
+		return err
 	}
 	planning, cancel := inTime(ctx)
 	defer cancel()
 	steps, err := p.plan(planning, &undo.Spec)
 	if err != nil && planning.Err() != nil && ctx.Err() == nil {
-		return nil, apierrors.NewTimeoutError("planning this takes longer than a request may: nothing has been changed; undo less at once", 0)
+		return apierrors.NewTimeoutError("planning this takes longer than a request may: nothing has been changed; undo less at once", 0)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
 		undo.Status.Complete, undo.Status.Applied, err = p.run(ctx, steps)
 	}
-	return undo, err
+	return err
 }

@@ -3,6 +3,8 @@ package undo
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/server/changes"
 )
 
 // Undo plans, and with spec.apply applies, what takes changes back. It is not stored.
@@ -10,70 +12,56 @@ type Undo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   Spec   `json:"spec"`
-	Status Status `json:"status,omitempty"`
+	Spec   Spec   `json:"spec" doc:"What to undo: either object or changes."`
+	Status Status `json:"status,omitempty" doc:"The answer."`
 }
 
 // Spec is what to undo: exactly one of object and changes.
 type Spec struct {
-	// object is what to bring back. With a Namespace or a CustomResourceDefinition comes what was in it.
-	Object *ObjectReference `json:"object,omitempty"`
-	// to is the moment to which the object is brought back. If it is unset, the object must have been deleted, and its last version comes back.
-	To *Moment `json:"to,omitempty"`
-	// changes are those to take back, whatever they are of.
-	Changes *ChangeSelector `json:"changes,omitempty"`
-	// force overwrites later changes by others.
-	Force bool `json:"force,omitempty"`
-	// apply applies the plan. Otherwise it is only returned.
-	Apply bool `json:"apply,omitempty"`
+	Object  *ObjectReference `json:"object,omitempty" doc:"What to bring back. With a Namespace or a CustomResourceDefinition comes what was in it."`
+	To      *Moment          `json:"to,omitempty" doc:"The moment to which the object is brought back. If it is unset, the object must have been deleted."`
+	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, fieldManager, auditID, since or afterRevision."`
+	Force   bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
+	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan. Otherwise it is only returned."`
 }
 
 // ObjectReference names an object, by its kind or by its resource.
 type ObjectReference struct {
-	// apiVersion is the group of the kind, with or without a version.
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty" doc:"The group of the kind, with a version."`
+	Kind       string `json:"kind,omitempty" doc:"Either the kind,"`
 	Group      string `json:"group,omitempty"`
-	Resource   string `json:"resource,omitempty"`
+	Resource   string `json:"resource,omitempty" doc:"or the group and the resource."`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
 }
 
 // Moment is exactly one of its fields.
 type Moment struct {
-	// revision is a resourceVersion: what was written up to it stays.
-	Revision int64 `json:"revision,omitempty"`
-	// before is the revision of the first change to take back.
-	Before int64        `json:"before,omitempty"`
-	Time   *metav1.Time `json:"time,omitempty"`
+	Revision int64        `json:"revision,omitempty" doc:"A resourceVersion."` // what was written up to it stays
+	Before   int64        `json:"before,omitempty" doc:"The revision of the first change to take back."`
+	Time     *metav1.Time `json:"time,omitempty"`
 }
 
-// ChangeSelector selects changes. At least one of user, fieldManager, auditID, since and afterRevision must be set.
+// ChangeSelector selects changes. At least one of user, fieldManager, auditID, since and afterRevision must be set. Limits of times and
+// revisions are without the limit itself.
 type ChangeSelector struct {
-	User         string `json:"user,omitempty"`
-	FieldManager string `json:"fieldManager,omitempty"`
-	// auditID is that of a request. All changes of one undo have the same.
-	AuditID string `json:"auditID,omitempty"`
-	// since and until limit the time of the changes, afterRevision and beforeRevision their revisions, both without the limit itself.
+	User           string       `json:"user,omitempty" doc:"Only what this user did."`
+	FieldManager   string       `json:"fieldManager,omitempty" doc:"Only what was done with this manager."`
+	AuditID        string       `json:"auditID,omitempty" doc:"Only what was done by the request with this id in the audit log. All changes of one undo have the same."`
 	Since          *metav1.Time `json:"since,omitempty"`
 	Until          *metav1.Time `json:"until,omitempty"`
-	AfterRevision  int64        `json:"afterRevision,omitempty"`
-	BeforeRevision int64        `json:"beforeRevision,omitempty"`
-	Namespace      string       `json:"namespace,omitempty"`
-	// resources are RESOURCE or RESOURCE.GROUP, such as deployments.apps. None means all.
-	Resources []string `json:"resources,omitempty"`
+	AfterRevision  int64        `json:"afterRevision,omitempty" doc:"Only what was written after this revision."`
+	BeforeRevision int64        `json:"beforeRevision,omitempty" doc:"Only what was written before this revision."`
+	Namespace      string       `json:"namespace,omitempty" doc:"Only what was done in this namespace."`
+	Resources      []string     `json:"resources,omitempty" doc:"Only of these resources, such as configmaps or deployments.apps."` // none means all
 }
 
 // Status is the answer to an Undo.
 type Status struct {
-	// plan has the steps in their order.
-	Plan []Step `json:"plan"`
-	// complete is set if after applying the plan nothing is left of it to do.
-	Complete bool `json:"complete,omitempty"`
-	// applied selects the changes that the undo has made, and no others, nil if there are none. They can be undone with it as changes.
-	Applied *ChangeSelector `json:"applied,omitempty"`
-	// notes say what concerns the whole plan, such as how far history reaches.
-	Notes []string `json:"notes,omitempty"`
+	Plan     []Step          `json:"plan" doc:"The steps in their order."`
+	Complete bool            `json:"complete,omitempty" doc:"Set if after applying the plan nothing is left of it to do."`
+	Applied  *ChangeSelector `json:"applied,omitempty" doc:"The changes that the undo has made, as spec.changes of one that takes them back."`
+	Notes    []string        `json:"notes,omitempty" doc:"What concerns the whole plan."`
 }
 
 // Action is what a step does.
@@ -99,19 +87,15 @@ const (
 
 // Step is what a plan does with one object.
 type Step struct {
-	Action Action        `json:"action"`
-	Object StepReference `json:"object"`
-	// reason says why the object is left as it is.
-	Reason string `json:"reason,omitempty"`
-	// undoes are the changes that the step takes back, the newest first; at most a few.
-	Undoes []ChangeReference `json:"undoes,omitempty"`
-	// diff has the fields as they are and as they become. A step that creates an object has none.
-	Diff      []FieldChange `json:"diff,omitempty"`
-	Warnings  []string      `json:"warnings,omitempty"`
-	Conflicts []Conflict    `json:"conflicts,omitempty"`
-	Result    Result        `json:"result,omitempty"`
-	// message says why the step failed, or what it had to do differently.
-	Message string `json:"message,omitempty"`
+	Action    Action            `json:"action" doc:"create, update, delete or leave."`
+	Object    StepReference     `json:"object" doc:"The object."`
+	Reason    string            `json:"reason,omitempty" doc:"Why the object is left as it is."`
+	Undoes    []ChangeReference `json:"undoes,omitempty" doc:"The changes that the step takes back, the newest first; at most a few."`
+	Diff      []FieldChange     `json:"diff,omitempty" doc:"The fields as they are and as they become. A step that creates an object has none."`
+	Warnings  []string          `json:"warnings,omitempty" doc:"What will be different from what was."`
+	Conflicts []Conflict        `json:"conflicts,omitempty" doc:"Later changes by others to what the undo would change."`
+	Result    Result            `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
+	Message   string            `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 
 	work *work
 }
@@ -127,75 +111,26 @@ type StepReference struct {
 
 // ChangeReference names a change in history.
 type ChangeReference struct {
-	Revision     int64       `json:"revision"`
-	Operation    string      `json:"operation"`
+	Revision     int64       `json:"revision" doc:"Its revision."`
+	Operation    string      `json:"operation" doc:"create, update or delete."`
 	Time         metav1.Time `json:"time"`
-	User         string      `json:"user,omitempty"`
-	FieldManager string      `json:"fieldManager,omitempty"`
+	User         string      `json:"user,omitempty" doc:"Who made it."`
+	FieldManager string      `json:"fieldManager,omitempty" doc:"With which manager."`
 }
 
 // FieldChange is a field of an object. Values are JSON; of Secrets, only sizes.
 type FieldChange struct {
 	Path string `json:"path"`
-	// from is "" if the field is not there, to is "" if it is removed.
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
+	From string `json:"from,omitempty" doc:"The JSON of the value; absent if there is none."`
+	To   string `json:"to,omitempty" doc:"The JSON of what it becomes; absent if it is removed."`
 }
 
 // Conflict is a later change to what the undo would change.
 type Conflict struct {
-	// path is the field; "" for the whole object.
-	Path   string          `json:"path,omitempty"`
-	Change ChangeReference `json:"change"`
-	// forced is set if the undo overwrites it.
-	Forced bool `json:"forced,omitempty"`
+	Path   string          `json:"path,omitempty" doc:"The field; absent for the whole object."`
+	Change ChangeReference `json:"change" doc:"A change in history."`
+	Forced bool            `json:"forced,omitempty" doc:"Set if the undo overwrites it."`
 }
 
 // DeepCopyObject implements runtime.Object.
-func (u *Undo) DeepCopyObject() runtime.Object {
-	c := *u
-	c.ObjectMeta = *u.ObjectMeta.DeepCopy()
-	c.Spec = u.Spec.deepCopy()
-	c.Status = u.Status.deepCopy()
-	return &c
-}
-
-func (s Spec) deepCopy() Spec {
-	s.Object = pointer(s.Object)
-	if s.To != nil {
-		s.To = pointer(s.To)
-		s.To.Time = s.To.Time.DeepCopy()
-	}
-	s.Changes = s.Changes.deepCopy()
-	return s
-}
-
-func (c *ChangeSelector) deepCopy() *ChangeSelector {
-	if c = pointer(c); c != nil {
-		c.Since, c.Until = c.Since.DeepCopy(), c.Until.DeepCopy()
-		c.Resources = append([]string(nil), c.Resources...)
-	}
-	return c
-}
-
-func (s Status) deepCopy() Status {
-	s.Applied = s.Applied.deepCopy()
-	s.Notes = append([]string(nil), s.Notes...)
-	s.Plan = append([]Step(nil), s.Plan...)
-	for i := range s.Plan {
-		step := &s.Plan[i]
-		step.Undoes = append([]ChangeReference(nil), step.Undoes...)
-		step.Diff = append([]FieldChange(nil), step.Diff...)
-		step.Warnings = append([]string(nil), step.Warnings...)
-		step.Conflicts = append([]Conflict(nil), step.Conflicts...)
-	}
-	return s
-}
-
-func pointer[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	c := *p
-	return &c
-}
+func (u *Undo) DeepCopyObject() runtime.Object { return changes.Copy(u) }
