@@ -22,13 +22,13 @@ import (
 // embedded has the definitions of the built-in kinds. Upstream compiles them from Go (k8s.io/kubernetes/pkg/generated/openapi),
 // which makes a binary 6 MB larger and costs each start 40 ms.
 //
-//go:generate go run -tags grpcnotrace ./internal/gen -out definitions.json.gz -previous previous -steps ../../migrations/sqlite
-//go:embed definitions.json.gz
+//go:generate go run -tags grpcnotrace ./internal/gen -out definitions.gz -previous previous -steps ../../migrations/sqlite
+//go:embed definitions.gz
 var embedded []byte
 
 // TypeConverter returns the types of the built-in kinds for server-side apply, whether they are served or not: which lists are maps
 // or sets, and by which keys (KEP-555). It includes the kinds of apiextensions.k8s.io and apiregistration.k8s.io. It returns an
-// error only if the binary was built with a broken definitions.json.gz. All servers of the process share it.
+// error only if the binary was built with a broken definitions.gz. All servers of the process share it.
 var TypeConverter = sync.OnceValues(newTypeConverter)
 
 func newTypeConverter() (managedfields.TypeConverter, error) {
@@ -36,7 +36,7 @@ func newTypeConverter() (managedfields.TypeConverter, error) {
 	if err != nil {
 		return nil, err
 	}
-	parser := &typed.Parser{Schema: smd.Schema{Types: d.Schema()}}
+	parser := &typed.Parser{Schema: smd.Schema{Types: d.Types}}
 	c := typeConverter{managedfields.NewDeducedTypeConverter(), map[schema.GroupVersionKind]typed.ParseableType{}}
 	for _, k := range d.Kinds {
 		c.types[schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}] = parser.Type(k.Type)

@@ -14,12 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sqube/sqube/server/resources/internal/definitions"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
-//go:embed definitions.json.gz
+//go:embed definitions.gz
 var embedded []byte
 
 //go:embed releases.json
@@ -29,9 +31,9 @@ var releases []byte
 type Version struct {
 	Release
 	name   string
-	kinds  map[schema.GroupVersionKind]definitions.Ref
+	kinds  map[schema.GroupVersionKind]smd.TypeRef
 	stored map[schema.GroupKind][]string // the versions of a kind
-	types  map[string]*definitions.Atom
+	types  smd.Schema
 }
 
 // Read returns the previous minor version. It returns an error only if the binary was built with broken files.
@@ -54,18 +56,17 @@ func Read() (*Version, error) {
 func known(d *definitions.Definitions, release Release, name string) *Version {
 	v := &Version{
 		Release: release, name: name,
-		kinds: map[schema.GroupVersionKind]definitions.Ref{}, stored: map[schema.GroupKind][]string{}, types: map[string]*definitions.Atom{},
-	}
-	for i := range d.Types {
-		v.types[d.Types[i].Name] = &d.Types[i].Atom
+		kinds: map[schema.GroupVersionKind]smd.TypeRef{}, stored: map[schema.GroupKind][]string{}, types: smd.Schema{Types: d.Types},
 	}
 	for _, k := range d.Kinds {
 		kind := schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
-		v.kinds[kind] = definitions.Ref{Name: k.Type}
+		v.kinds[kind] = named(k.Type)
 		v.stored[kind.GroupKind()] = append(v.stored[kind.GroupKind()], k.Version)
 	}
 	return v
 }
+
+func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
 // String returns the version's name, such as v1.36.
 func (v *Version) String() string { return v.name }
@@ -113,23 +114,23 @@ const (
 )
 
 // walk adds the paths of fields that are not defined to missing, each list's and map's items as [*].
-func (v *Version) walk(path string, ref definitions.Ref, value any, missing map[string]bool) {
-	atom := ref.Inlined
-	if atom == nil {
-		atom = v.types[ref.Name]
+func (v *Version) walk(path string, ref smd.TypeRef, value any, missing map[string]bool) {
+	name := ptr.Deref(ref.NamedType, "")
+	if strings.HasPrefix(name, schemaOr) {
+		ref = named(strings.TrimSuffix(schemaOr, "Or"))
 	}
-	if strings.HasPrefix(ref.Name, schemaOr) {
-		schemas := definitions.Ref{Name: strings.TrimSuffix(schemaOr, "Or")}
-		atom = &definitions.Atom{Map: v.types[schemas.Name].Map, List: &definitions.List{Element: schemas}}
+	atom, _ := v.types.Resolve(ref)
+	if strings.HasPrefix(name, schemaOr) {
+		atom.List = &smd.List{ElementType: ref}
 	}
-	if atom == nil || atom.Scalar != "" || ref.Name == fieldsV1 {
+	if atom.Scalar != nil || name == fieldsV1 {
 		return // it has no fields, or any
 	}
 	switch value := value.(type) {
 	case []any:
 		if atom.List != nil {
 			for _, item := range value {
-				v.walk(path+"[*]", atom.List.Element, item, missing)
+				v.walk(path+"[*]", atom.List.ElementType, item, missing)
 			}
 		}
 	case map[string]any:
@@ -139,14 +140,13 @@ func (v *Version) walk(path string, ref definitions.Ref, value any, missing map[
 	}
 }
 
-func (v *Version) members(path string, m *definitions.Map, object map[string]any, missing map[string]bool) {
+func (v *Version) members(path string, m *smd.Map, object map[string]any, missing map[string]bool) {
 	for name, value := range object {
-		i, known := slices.BinarySearchFunc(m.Fields, name, func(f definitions.Field, name string) int { return strings.Compare(f.Name, name) })
-		switch {
+		switch field, known := m.FindField(name); {
 		case known:
-			v.walk(path+inspect.Field(name), m.Fields[i].Type, value, missing)
-		case len(m.Fields) == 0 && m.Element.Name != anything:
-			v.walk(path+"[*]", m.Element, value, missing)
+			v.walk(path+inspect.Field(name), field.Type, value, missing)
+		case len(m.Fields) == 0 && ptr.Deref(m.ElementType.NamedType, "") != anything:
+			v.walk(path+"[*]", m.ElementType, value, missing)
 		case !empty(value):
 			missing[path+inspect.Field(name)] = true
 		}

@@ -14,14 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sqube/sqube/server/resources/internal/definitions"
 )
 
 // TestEveryFieldIsKnown fills objects of every kind with random content: a version knows all fields of its own kinds.
 func TestEveryFieldIsKnown(t *testing.T) {
-	file, err := os.Open("../definitions.json.gz")
+	file, err := os.Open("../definitions.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,25 +65,20 @@ func TestEveryFieldIsKnown(t *testing.T) {
 
 func TestUnknown(t *testing.T) {
 	d := &definitions.Definitions{}
-	field := func(name, kind string) definitions.Field {
-		return definitions.Field{Name: name, Type: definitions.Ref{Name: kind}}
-	}
-	text := definitions.Ref{Inlined: &definitions.Atom{Scalar: "string"}}
+	field := func(name, kind string) smd.StructField { return smd.StructField{Name: name, Type: named(kind)} }
+	fields := func(fields ...smd.StructField) smd.Atom { return smd.Atom{Map: &smd.Map{Fields: fields}} }
+	text := smd.TypeRef{Inlined: smd.Atom{Scalar: ptr.To(smd.String)}}
 	schemaProps := strings.TrimSuffix(schemaOr, "Or")
-	for name, atom := range map[string]definitions.Atom{
-		"boat": {Map: &definitions.Map{Fields: []definitions.Field{
-			field("apiVersion", "text"), field("bare", "bare"), field("free", "free"), field("kind", "text"), field("masts", "masts"),
-			field("schema", schemaProps),
-		}}},
-		"masts": {List: &definitions.List{Element: definitions.Ref{Name: "mast"}}},
-		"mast":  {Map: &definitions.Map{Fields: []definitions.Field{{Name: "flags", Type: definitions.Ref{Inlined: &definitions.Atom{Map: &definitions.Map{Element: text}}}}}}},
-		"free":  {Scalar: "untyped", Map: &definitions.Map{Element: definitions.Ref{Name: anything}}},
-		"bare":  {Map: &definitions.Map{Element: definitions.Ref{Name: anything}}},
-		schemaProps: {Map: &definitions.Map{Fields: []definitions.Field{
-			field("items", schemaOr+"Array"), {Name: "type", Type: text},
-		}}},
+	for name, atom := range map[string]smd.Atom{
+		"boat": fields(field("apiVersion", "text"), field("bare", "bare"), field("free", "free"), field("kind", "text"),
+			field("masts", "masts"), field("schema", schemaProps)),
+		"masts":     {List: &smd.List{ElementType: named("mast")}},
+		"mast":      fields(smd.StructField{Name: "flags", Type: smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: text}}}}),
+		"free":      {Scalar: ptr.To(smd.Scalar("untyped")), Map: &smd.Map{ElementType: named(anything)}},
+		"bare":      {Map: &smd.Map{ElementType: named(anything)}},
+		schemaProps: fields(field("items", schemaOr+"Array"), smd.StructField{Name: "type", Type: text}),
 	} {
-		d.Types = append(d.Types, definitions.Type{Name: name, Atom: atom})
+		d.Types = append(d.Types, smd.TypeDef{Name: name, Atom: atom})
 	}
 	d.Kinds = []definitions.Kind{
 		{Group: "sea", Version: "v1", Kind: "Boat", Type: "boat"}, {Group: "sea", Version: "v1beta1", Kind: "Boat"},

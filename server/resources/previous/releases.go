@@ -9,7 +9,7 @@ import (
 // The files that ../internal/gen writes.
 const (
 	ReleasesFile    = "releases.json"
-	DefinitionsFile = "definitions.json.gz"
+	DefinitionsFile = "definitions.gz"
 )
 
 // Release is what a sqube was built with.

@@ -4,7 +4,7 @@
 // It takes them from the OpenAPI v3 documents that k8s.io/kubernetes ships under api/openapi-spec. What the previous minor version is,
 // it keeps in releases.json: see releases.go.
 //
-//	go run ./internal/gen -out definitions.json.gz -previous previous -steps ../../migrations/sqlite
+//	go run ./internal/gen -out definitions.gz -previous previous -steps ../../migrations/sqlite
 package main
 
 import (
@@ -30,7 +30,7 @@ const kubernetes = "k8s.io/kubernetes"
 
 func main() {
 	log.SetFlags(0)
-	out := flag.String("out", "definitions.json.gz", "file to write")
+	out := flag.String("out", "definitions.gz", "file to write")
 	previous := flag.String("previous", "previous", "folder of the previous minor version")
 	steps := flag.String("steps", "../../migrations/sqlite", "folder of the steps of the database's schema")
 	flag.Parse()
@@ -108,7 +108,7 @@ func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &definitions.Definitions{Types: definitions.FromSchema(converted.Types)}
+	d := &definitions.Definitions{Types: converted.Types}
 	for name, schema := range schemas {
 		var kinds []metav1.GroupVersionKind
 		if err := schema.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
@@ -119,6 +119,5 @@ func define(schemas map[string]*spec.Schema) (*definitions.Definitions, error) {
 		}
 		d.Kinds = append(d.Kinds, definitions.Kind{Group: kinds[0].Group, Version: kinds[0].Version, Kind: kinds[0].Kind, Type: name})
 	}
-	d.Sort()
 	return d, nil
 }

@@ -69,11 +69,7 @@ func ofRelease(kubernetesVersion string) (*definitions.Definitions, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := addUnpublished(d, dirs[1]); err != nil {
-		return nil, err
-	}
-	d.Sort()
-	return d, nil
+	return d, addUnpublished(d, dirs[1])
 }
 
 // download returns the folders of modules in the module cache.
