@@ -44,7 +44,7 @@ var (
 )
 
 // stores are the open stores of this process.
-var stores = &storeCollector{}
+var stores = newCollector(storeDescs(), collectStores)
 
 // registerMetrics registers the metrics of this package once per process.
 var registerMetrics = sync.OnceValue(func() error {
@@ -138,24 +138,19 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.SlowWatches) }},
 }
 
+func storeDescs() (descs []*metrics.Desc) {
+	for _, gauge := range storeGauges {
+		descs = append(descs, gauge.desc)
+	}
+	return descs
+}
+
 func storeDesc(name, help string) *metrics.Desc {
 	return metrics.NewDesc("sqube_store_"+name, help, nil, nil, metrics.ALPHA, "")
 }
 
-// storeCollector reads all metrics at one moment and adds up those of several stores.
-type storeCollector struct {
-	metrics.BaseStableCollector
-	instances[*sqlstore.Store]
-}
-
-func (c *storeCollector) DescribeWithStability(descs chan<- *metrics.Desc) {
-	for _, gauge := range storeGauges {
-		descs <- gauge.desc
-	}
-}
-
-func (c *storeCollector) CollectWithStability(found chan<- metrics.Metric) {
-	open := c.list()
+// collectStores reads all metrics at one moment and adds up those of several stores.
+func collectStores(open []*sqlstore.Store, found chan<- metrics.Metric) {
 	if len(open) == 0 {
 		return
 	}
@@ -172,25 +167,16 @@ func (c *storeCollector) CollectWithStability(found chan<- metrics.Metric) {
 }
 
 // certificates collects the expiry times of the certificates of all servers in this process.
-var certificates = &certificateCollector{}
+var certificates = newCollector([]*metrics.Desc{certificateExpiration}, collectCertificates)
 
 var certificateExpiration = metrics.NewDesc("sqube_certificate_expiration_timestamp_seconds",
 	"When a certificate that the server uses expires, in Unix time; the first to expire if a file holds several; 0 if the file can't be read.",
 	[]string{"file"}, nil, metrics.ALPHA, "")
 
-// certificateCollector reads the files on each scrape, since they change while a server runs.
-type certificateCollector struct {
-	metrics.BaseStableCollector
-	instances[*Server]
-}
-
-func (c *certificateCollector) DescribeWithStability(descs chan<- *metrics.Desc) {
-	descs <- certificateExpiration
-}
-
-func (c *certificateCollector) CollectWithStability(found chan<- metrics.Metric) {
+// collectCertificates reads the files on each scrape, since they change while a server runs.
+func collectCertificates(servers []*Server, found chan<- metrics.Metric) {
 	seen := map[string]bool{} // servers may share files
-	for _, s := range c.list() {
+	for _, s := range servers {
 		for _, file := range s.certificateFiles() {
 			if seen[file] {
 				continue
@@ -228,47 +214,56 @@ func earliestExpiry(file string) (time.Time, error) {
 	return first.NotAfter, nil
 }
 
-// instances holds the instances that metrics report on, since a process may run several servers.
-type instances[T comparable] struct {
+// collector collects metrics of instances, since a process may run several servers.
+type collector[T comparable] struct {
+	metrics.BaseStableCollector
+	descs   []*metrics.Desc
+	collect func([]T, chan<- metrics.Metric)
+
 	mu  sync.Mutex
 	all []T
 }
 
-// add includes an instance in the metrics until remove is called.
-func (r *instances[T]) add(instance T) (remove func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, instance)
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.all = slices.DeleteFunc(r.all, func(other T) bool { return other == instance })
+func newCollector[T comparable](descs []*metrics.Desc, collect func([]T, chan<- metrics.Metric)) *collector[T] {
+	return &collector[T]{descs: descs, collect: collect}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *collector[T]) DescribeWithStability(descs chan<- *metrics.Desc) {
+	for _, desc := range c.descs {
+		descs <- desc
 	}
 }
 
-func (r *instances[T]) list() []T {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.all)
+// CollectWithStability implements metrics.StableCollector.
+func (c *collector[T]) CollectWithStability(found chan<- metrics.Metric) { c.collect(c.list(), found) }
+
+// add includes an instance in the metrics until remove is called.
+func (c *collector[T]) add(instance T) (remove func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, instance)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all = slices.DeleteFunc(c.all, func(other T) bool { return other == instance })
+	}
+}
+
+func (c *collector[T]) list() []T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 // schemas counts the custom resources of all servers in this process that are in use.
-var schemas = &schemaCollector{}
-
-var schemasInMemory = metrics.NewDesc("sqube_custom_resources_in_use",
-	"CustomResourceDefinitions whose schemas are in memory, since their resources were used in the last minutes.", nil, nil, metrics.ALPHA, "")
-
-type schemaCollector struct {
-	metrics.BaseStableCollector
-	instances[*Server]
-}
-
-func (c *schemaCollector) DescribeWithStability(descs chan<- *metrics.Desc) { descs <- schemasInMemory }
-
-func (c *schemaCollector) CollectWithStability(found chan<- metrics.Metric) {
+var schemas = newCollector([]*metrics.Desc{schemasInMemory}, func(servers []*Server, found chan<- metrics.Metric) {
 	n := 0
-	for _, s := range c.list() {
+	for _, s := range servers {
 		n += s.crd.InUse()
 	}
 	found <- metrics.NewLazyConstMetric(schemasInMemory, metrics.GaugeValue, float64(n))
-}
+})
+
+var schemasInMemory = metrics.NewDesc("sqube_custom_resources_in_use",
+	"CustomResourceDefinitions whose schemas are in memory, since their resources were used in the last minutes.", nil, nil, metrics.ALPHA, "")

@@ -60,7 +60,7 @@ func (c Controller) internal() controller {
 		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off, awaits: c.Awaits,
 		build: func(ctx context.Context, s *runState, _ clients) (func(context.Context), error) {
 			return c.Build(ctx, Shared{
-				As: s.config.as, Scheduler: s.config.scheduler(), Informers: unstarted{s.shared}, Metadata: s.metadata, Kinds: s.mapper,
+				As: s.config.as, Scheduler: s.config.scheduler(), Informers: s.shared, Metadata: s.metadata, Kinds: s.mapper,
 				Selected: s.selected, Started: s.started, Cluster: s.config.Cluster,
 			})
 		},
@@ -76,17 +76,6 @@ func (c Config) known() []controller {
 	}
 	return append(known, all...)
 }
-
-// unstarted are shared informers that can't be started.
-type unstarted struct {
-	informers.SharedInformerFactory
-}
-
-// Start does nothing.
-func (unstarted) Start(<-chan struct{}) {}
-
-// StartWithContext does nothing.
-func (unstarted) StartWithContext(context.Context) {}
 
 // followKinds refreshes the mapping of kinds when resources change. The garbage collector does this too, if it runs.
 func (s *runState) followKinds(ctx context.Context, changed <-chan struct{}) {

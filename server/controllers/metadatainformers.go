@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -70,7 +69,7 @@ func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (inform
 
 // Start starts the shared informers that were requested. The others start when their users run them. It ignores the channel, which
 // closes when the controller stops, since shared informers outlive the controller.
-func (m *metadataInformers) Start(<-chan struct{}) { m.shared.Start(m.config.InformersStop) }
+func (m *metadataInformers) Start(<-chan struct{}) { m.shared.factory.Start(m.config.InformersStop) }
 
 // close stops all informers of metadata and waits for them.
 func (m *metadataInformers) close() {
@@ -98,7 +97,7 @@ type generation struct {
 func (m *metadataInformer) Informer() cache.SharedIndexInformer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return countedInformer{m.present().informer, m}
+	return countedInformer{lazyinformer.Adding{SharedIndexInformer: m.present().informer, Add: m.add}, m}
 }
 
 // Lister lists the objects of the resource's current informer.
@@ -146,25 +145,15 @@ func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 // countedInformer is a generation's informer that counts its users. Upstream's controllers add one handler to it, get its
 // controller, and run that.
 type countedInformer struct {
-	cache.SharedIndexInformer
+	lazyinformer.Adding
 	monitor *metadataInformer
 }
 
-// AddEventHandler adds a handler to the current informer.
-func (i countedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
-}
-
-// AddEventHandlerWithResyncPeriod adds a handler to the current informer.
-func (i countedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
-}
-
-// AddEventHandlerWithOptions adds a handler to the current informer and counts it.
-func (i countedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	i.monitor.mu.Lock()
-	defer i.monitor.mu.Unlock()
-	generation := i.monitor.present()
+// add adds a handler to the current informer and counts it.
+func (m *metadataInformer) add(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	generation := m.present()
 	registration, err := generation.informer.AddEventHandlerWithOptions(h, options)
 	if err == nil {
 		generation.handlers++

@@ -100,7 +100,7 @@ func (n *narrowInformers) all() []informers.SharedInformerFactory {
 
 // start starts all informers that the controllers have requested.
 func (s *runState) start() {
-	s.shared.Start(s.config.InformersStop)
+	s.shared.factory.Start(s.config.InformersStop)
 	for _, factory := range s.narrow.all() {
 		factory.Start(s.stop)
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +26,7 @@ import (
 // since their informers are not running yet; here they are.
 type sharedInformers struct {
 	lazyinformer.Groups
-	factory       informers.SharedInformerFactory
+	factory
 	started, stop <-chan struct{}
 
 	requested *sync.Map // by resource, the informers that were requested, also by other parts
@@ -37,21 +36,26 @@ type sharedInformers struct {
 	byType   map[reflect.Type]cache.SharedIndexInformer
 }
 
+// factory has the methods that sharedInformers do not have themselves.
+type factory struct {
+	informers.SharedInformerFactory
+}
+
 type handler struct {
 	informer     cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
 }
 
 // newSharedInformers returns informers whose handlers get events from started until stop.
-func newSharedInformers(factory informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
-	s := &sharedInformers{factory: factory, started: started, stop: stop, requested: &sync.Map{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
+func newSharedInformers(shared informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
+	s := &sharedInformers{factory: factory{shared}, started: started, stop: stop, requested: &sync.Map{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
 	s.Groups = lazyinformer.GroupsOf(s)
 	return s
 }
 
 // part returns informers whose handlers get events from started on.
 func (s *sharedInformers) part(started <-chan struct{}) *sharedInformers {
-	part := newSharedInformers(s.factory, started, s.stop)
+	part := newSharedInformers(s.factory.SharedInformerFactory, started, s.stop)
 	part.requested = s.requested
 	return part
 }
@@ -60,7 +64,7 @@ func (s *sharedInformers) part(started <-chan struct{}) *sharedInformers {
 func (s *sharedInformers) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	informer := s.factory.InformerFor(object, create)
 	s.note(object, informer)
-	return recordingInformer{informer, s}
+	return s.recording(informer)
 }
 
 // ForResource returns the shared informer for the resource, recording handlers. It returns an error if the client
@@ -73,22 +77,11 @@ func (s *sharedInformers) ForResource(gvr schema.GroupVersionResource) (informer
 	return recordingGeneric{informer, s}, nil
 }
 
-// InformerName returns the name of the informers in metrics.
-func (s *sharedInformers) InformerName() *cache.InformerName { return s.factory.InformerName() }
+// Start does nothing: the factory is started when handlers have been added.
+func (s *sharedInformers) Start(<-chan struct{}) {}
 
-// Start starts all shared informers.
-func (s *sharedInformers) Start(stop <-chan struct{}) { s.factory.Start(stop) }
-
-// StartWithContext starts all shared informers.
-func (s *sharedInformers) StartWithContext(ctx context.Context) { s.factory.StartWithContext(ctx) }
-
-// Shutdown returns when all shared informers have stopped.
-func (s *sharedInformers) Shutdown() { s.factory.Shutdown() }
-
-// WaitForCacheSyncWithContext waits for all shared informers.
-func (s *sharedInformers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
-	return s.factory.WaitForCacheSyncWithContext(ctx)
-}
+// StartWithContext does nothing.
+func (s *sharedInformers) StartWithContext(context.Context) {}
 
 // WaitForCacheSync waits for the informers that were requested here, not for those of others.
 func (s *sharedInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
@@ -166,31 +159,20 @@ type recordingGeneric struct {
 
 // Informer returns the informer, recording handlers.
 func (r recordingGeneric) Informer() cache.SharedIndexInformer {
-	return recordingInformer{r.GenericInformer.Informer(), r.owner}
+	return r.owner.recording(r.GenericInformer.Informer())
 }
 
-type recordingInformer struct {
-	cache.SharedIndexInformer
-	owner *sharedInformers
-}
+type recordingInformer struct{ lazyinformer.Adding }
 
-// AddEventHandler adds and records the handler.
-func (r recordingInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return r.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
-}
-
-// AddEventHandlerWithResyncPeriod adds and records the handler.
-func (r recordingInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return r.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
-}
-
-// AddEventHandlerWithOptions adds and records the handler.
-func (r recordingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	registration, err := r.SharedIndexInformer.AddEventHandlerWithOptions(r.owner.delay(h), options)
-	if err == nil {
-		r.owner.record(r.SharedIndexInformer, registration)
+func (s *sharedInformers) recording(informer cache.SharedIndexInformer) recordingInformer {
+	add := func(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+		registration, err := informer.AddEventHandlerWithOptions(s.delay(h), options)
+		if err == nil {
+			s.record(informer, registration)
+		}
+		return registration, err
 	}
-	return registration, err
+	return recordingInformer{lazyinformer.Adding{SharedIndexInformer: informer, Add: add}}
 }
 
 // AddIndexers adds the indexers that the informer does not have. Indexers can't be removed, and one that an earlier call of Run

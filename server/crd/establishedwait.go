@@ -6,8 +6,6 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -15,25 +13,9 @@ import (
 // established, so that no server accepts an object that another one can't find yet.
 const establishedWait = 2 * time.Second
 
-// noEstablishedWait makes definitions look as if that time had passed. A single server does not need to wait, and
+// withoutWait makes a definition look as if that time had passed. A single server does not need to wait, and
 // applying a definition together with its objects is two seconds faster.
-type noEstablishedWait struct {
-	informers.CustomResourceDefinitionInformer
-}
-
-func (s noEstablishedWait) Lister() listers.CustomResourceDefinitionLister {
-	return noWaitLister{s.CustomResourceDefinitionInformer.Lister()}
-}
-
-type noWaitLister struct {
-	listers.CustomResourceDefinitionLister
-}
-
-func (l noWaitLister) Get(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	definition, err := l.CustomResourceDefinitionLister.Get(name)
-	if err != nil {
-		return nil, err
-	}
+func withoutWait(definition definition) (definition, error) {
 	established := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
 	if established == nil || time.Since(established.LastTransitionTime.Time) >= establishedWait {
 		return definition, nil

@@ -6,9 +6,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 // Upstream's handler sleeps while a definition has been established for less than establishedWait, so creating the first object
@@ -22,11 +20,7 @@ func TestNoEstablishedWait(t *testing.T) {
 			{Type: apiextensionsv1.Established, LastTransitionTime: now},
 		}},
 	}
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	if err := indexer.Add(definition); err != nil {
-		t.Fatal(err)
-	}
-	seen, err := noWaitLister{listers.NewCustomResourceDefinitionLister(indexer)}.Get(definition.Name)
+	seen, err := withoutWait(definition)
 	if err != nil {
 		t.Fatal(err)
 	}

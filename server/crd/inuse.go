@@ -145,33 +145,29 @@ func (d *usedDefinition) update(slim definition) bool {
 
 // Lister implements informers.CustomResourceDefinitionInformer.
 func (u *inUse) Lister() listers.CustomResourceDefinitionLister {
-	return inUseLister{u.CustomResourceDefinitionInformer.Lister(), u}
+	return inUseLister{seenLister{u.CustomResourceDefinitionInformer.Lister(), u.use}, u}
 }
 
-type inUseLister struct {
-	listers.CustomResourceDefinitionLister
-	inUse *inUse
-}
-
-// Get implements listers.CustomResourceDefinitionLister. The definition has its schemas.
-func (l inUseLister) Get(name string) (definition, error) {
-	slim, err := l.CustomResourceDefinitionLister.Get(name)
-	if err != nil {
-		return nil, err
-	}
-	if d := l.inUse.current(slim); d != slim {
+// use returns a definition with its schemas.
+func (u *inUse) use(slim definition) (definition, error) {
+	if d := u.current(slim); d != slim {
 		return d, nil
 	}
-	whole, err := l.inUse.whole.read(context.Background(), name)
+	whole, err := u.whole.read(context.Background(), slim.Name)
 	if err != nil {
 		return nil, err
 	}
-	l.inUse.mu.Lock()
-	defer l.inUse.mu.Unlock()
-	used := l.inUse.get(name)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	used := u.get(slim.Name)
 	used.slim, used.whole = nil, whole
 	used.update(slim) // unless what was read is newer
 	return used.whole, nil
+}
+
+type inUseLister struct {
+	seenLister
+	inUse *inUse
 }
 
 // List implements listers.CustomResourceDefinitionLister. The definitions have no schemas.

@@ -107,15 +107,15 @@ func New(c Config) (*Server, error) {
 	})
 	s.establishing = establish.NewEstablishingController(s.informer, s.client)
 
-	var seen informers.CustomResourceDefinitionInformer = s.inUse
+	var served informers.CustomResourceDefinitionInformer = s.inUse
 	if c.SoleServer {
-		seen = noEstablishedWait{seen}
+		served = seen{served, withoutWait}
 	}
 	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
 	options.DeleteCollectionWorkers = c.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is served elsewhere
-		seen,
+		served,
 		s.notFound,
 		options,
 		c.Admission,
@@ -217,7 +217,7 @@ const workers = 5
 //	finalizer            deletes custom resources before their definition
 func (s *Server) Run(ctx context.Context) {
 	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, s.client)
-	nonStructural := nonstructuralschema.NewConditionController(maybeUnstructured{s.informer, s.whole}, s.client)
+	nonStructural := nonstructuralschema.NewConditionController(seen{s.informer, s.whole.maybeUnstructured}, s.client)
 	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(s.informer, s.client)
 	finalizing := finalizer.NewCRDFinalizer(s.informer, s.client, s.resources)
 

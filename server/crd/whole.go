@@ -68,28 +68,36 @@ func (w statusWriter) UpdateStatus(ctx context.Context, d definition, options me
 	return updated, nil
 }
 
-// maybeUnstructured gives the controller that checks whether schemas are structural only the schemas that may not be: those of
+// maybeUnstructured shows to the controller that checks whether schemas are structural only the schemas that may not be: those of
 // definitions from before v1, which alone can preserve unknown fields or have its condition.
-type maybeUnstructured struct {
+func (w wholeDefinitions) maybeUnstructured(d definition) (definition, error) {
+	if d.Spec.PreserveUnknownFields || apihelpers.FindCRDCondition(d, apiextensionsv1.NonStructuralSchema) != nil {
+		return w.read(context.Background(), d.Name)
+	}
+	return d, nil
+}
+
+// seen is an informer whose lister gets what a function makes of its definitions.
+type seen struct {
 	informers.CustomResourceDefinitionInformer
-	whole wholeDefinitions
+	as func(definition) (definition, error)
 }
 
 // Lister implements informers.CustomResourceDefinitionInformer.
-func (i maybeUnstructured) Lister() listers.CustomResourceDefinitionLister {
-	return maybeUnstructuredLister{i.CustomResourceDefinitionInformer.Lister(), i.whole}
+func (s seen) Lister() listers.CustomResourceDefinitionLister {
+	return seenLister{s.CustomResourceDefinitionInformer.Lister(), s.as}
 }
 
-type maybeUnstructuredLister struct {
+type seenLister struct {
 	listers.CustomResourceDefinitionLister
-	whole wholeDefinitions
+	as func(definition) (definition, error)
 }
 
 // Get implements listers.CustomResourceDefinitionLister.
-func (l maybeUnstructuredLister) Get(name string) (definition, error) {
+func (l seenLister) Get(name string) (definition, error) {
 	d, err := l.CustomResourceDefinitionLister.Get(name)
-	if err == nil && (d.Spec.PreserveUnknownFields || apihelpers.FindCRDCondition(d, apiextensionsv1.NonStructuralSchema) != nil) {
-		return l.whole.read(context.Background(), name)
+	if err != nil {
+		return nil, err
 	}
-	return d, err
+	return l.as(d)
 }

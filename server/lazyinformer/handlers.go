@@ -9,18 +9,29 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// Adding is an informer to which Add adds handlers.
+type Adding struct {
+	cache.SharedIndexInformer
+	Add func(cache.ResourceEventHandler, cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error)
+}
+
 // AddEventHandler adds a handler.
-func (i *Informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+func (a Adding) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return a.Add(h, cache.HandlerOptions{})
 }
 
 // AddEventHandlerWithResyncPeriod adds a handler.
-func (i *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return i.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
+func (a Adding) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return a.Add(h, cache.HandlerOptions{ResyncPeriod: &period})
 }
 
-// AddEventHandlerWithOptions adds a handler. Upstream's informer gets it when it runs: it reserves memory for a thousand events for each.
-func (i *Informer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithOptions adds a handler.
+func (a Adding) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return a.Add(h, options)
+}
+
+// add adds a handler. Upstream's informer gets it when it runs: it reserves memory for a thousand events for each.
+func (i *Informer) add(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.awake || i.ctx != nil && i.ctx.Err() != nil {

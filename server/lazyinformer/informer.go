@@ -17,7 +17,7 @@ type Sleep func(ctx context.Context, resource schema.GroupVersionResource, wake 
 
 // Informer is an informer that sleeps until its resource has objects. Until then it has synced, and has no objects.
 type Informer struct {
-	cache.SharedIndexInformer // runs when this is awake
+	Adding // to the informer that runs when this is awake
 
 	resource schema.GroupVersionResource
 	sleep    Sleep
@@ -32,7 +32,9 @@ type Informer struct {
 
 // New returns a lazy informer of a resource. The given one must not have been started.
 func New(informer cache.SharedIndexInformer, resource schema.GroupVersionResource, sleep Sleep) *Informer {
-	return &Informer{SharedIndexInformer: informer, resource: resource, sleep: sleep, synced: newSignal("informer of " + resource.Resource)}
+	i := &Informer{resource: resource, sleep: sleep, synced: newSignal("informer of " + resource.Resource)}
+	i.Adding = Adding{informer, i.add}
+	return i
 }
 
 // Start starts the informer, which stops when ctx ends. It does nothing if it was started before.
