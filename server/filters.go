@@ -3,12 +3,25 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
@@ -16,13 +29,16 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/watchtask"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -218,4 +234,115 @@ func withMemoryAccount(next http.Handler) http.Handler {
 		defer answered()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// withExactGet lets a get of one object have resourceVersionMatch=Exact, like lists: the object as it was at that revision.
+// Upstream's handlers ignore it.
+func withExactGet(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery == "" || r.Method != http.MethodGet {
+			next.ServeHTTP(w, r)
+			return
+		}
+		info, ok := request.RequestInfoFrom(r.Context())
+		query := r.URL.Query()
+		if !ok || !info.IsResourceRequest || info.Verb != "get" || query.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		version := query.Get("resourceVersion")
+		revision, err := strconv.ParseInt(version, 10, 64)
+		if err != nil || revision <= 0 || info.Subresource != "" {
+			codecs.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf(
+				"resourceVersionMatch=Exact is for the get of an object at a resourceVersion, not of %s at %q", info.Path, version)))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(apistorage.WithRevision(r.Context(), revision)))
+	})
+}
+
+// asking are the groups of resources that are created to ask something. They are not stored.
+var asking = []string{"authentication.k8s.io", "authorization.k8s.io", changes.GroupVersion.Group}
+
+// withReadOnly refuses everything but reads with Options.ReadOnly, also of the server's own clients.
+func (s *Server) withReadOnly(next http.Handler) http.Handler {
+	if s.options.ReadOnly == "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		switch {
+		case r.Method == http.MethodGet, r.Method == http.MethodHead, info != nil && info.Verb == "create" && info.Subresource == "" && slices.Contains(asking, info.APIGroup):
+			next.ServeHTTP(w, r)
+		default:
+			err := apierrors.NewMethodNotSupported(changes.GroupVersion.WithResource("").GroupResource(), r.Method)
+			err.ErrStatus.Message, err.ErrStatus.Details = s.options.ReadOnly, nil
+			responsewriters.ErrorNegotiated(err, codecs.General(), changes.GroupVersion, w, r)
+		}
+	})
+}
+
+// withAuthor sets what the store records about the author of a write.
+func (s *Server) withAuthor(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			next.ServeHTTP(w, r)
+			return
+		}
+		author := sqlstore.Author{FieldManager: fieldManager(r)}
+		if s.audit.Backend != nil || r.Header.Get(auditinternal.HeaderAuditID) != "" { // which tells what belongs together, as in an undo
+			author.AuditID = string(audit.GetAuditIDTruncated(r.Context()))
+		}
+		author.Address, _, _ = net.SplitHostPort(r.RemoteAddr) // not what headers say, which a client may set; "" within the process
+		if user, ok := request.UserFrom(r.Context()); ok {
+			author.User = user.GetName()
+		}
+		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(r.Context(), author)))
+	})
+}
+
+// written reports whether a client may have written: at once if the database is not new, or if other servers share it.
+type written struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func newWritten(o *Options, store *sqlstore.Store) *written {
+	w := &written{done: make(chan struct{})}
+	if o.SharedDatastore || store.Stats().Revision > emptyRevision {
+		w.note()
+	}
+	return w
+}
+
+// emptyRevision is that of a database that has just been created.
+const emptyRevision = 1
+
+func (w *written) note() { w.once.Do(func() { close(w.done) }) }
+
+// byClients notes that a client writes.
+func (w *written) byClients(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && !loopback.Made(r) {
+			w.note()
+		}
+		next.ServeHTTP(rw, r)
+	})
+}
+
+// fieldManager returns the name under which managedFields records the request: the given one, or the first part of the user
+// agent. Writes with an invalid name are rejected, except deletions, for which upstream ignores the name.
+func fieldManager(r *http.Request) string {
+	name := r.URL.Query().Get("fieldManager")
+	if name != "" && len(metav1validation.ValidateFieldManager(name, nil)) == 0 {
+		return name
+	}
+	agent, _, _ := strings.Cut(r.UserAgent(), "/")
+	printable := strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return -1
+	}, strings.ToValidUTF8(agent, ""))
+	return strings.ToValidUTF8(printable[:min(len(printable), metav1validation.FieldManagerMaxLength)], "")
 }

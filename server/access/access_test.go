@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
+	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -439,3 +441,42 @@ type guardFunc func(pki.Shared) error
 func (g guardFunc) Check(_ context.Context, files pki.Shared) error { return g(files) }
 
 func (g guardFunc) Record(_ context.Context, files pki.Shared) error { return g(files) }
+
+func TestIssuers(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "authentication.yaml")
+	const content = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: https://id.example.com
+    discoveryURL: https://inside.example.com/.well-known/openid-configuration
+    audiences: [cluster, console]
+    audienceMatchPolicy: MatchAny
+  claimMappings: {username: {claim: sub, prefix: ""}}
+- issuer: {url: "https://other.example.com", audiences: [other]}
+  claimMappings: {username: {claim: sub, prefix: "other:"}}
+`
+	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		flags []string
+		want  []console.Issuer
+	}{
+		"none":  {nil, nil},
+		"flags": {[]string{"--oidc-issuer-url=https://id.example.com", "--oidc-client-id=cluster"}, []console.Issuer{{URL: "https://id.example.com", Audiences: []string{"cluster"}}}},
+		"file": {[]string{"--authentication-config=" + config}, []console.Issuer{
+			{URL: "https://id.example.com", DiscoveryURL: "https://inside.example.com/.well-known/openid-configuration", Audiences: []string{"cluster", "console"}},
+			{URL: "https://other.example.com", Audiences: []string{"other"}},
+		}},
+	} {
+		got, err := parse(t, test.flags...).Issuers(nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if difference := cmp.Diff(test.want, got); difference != "" {
+			t.Errorf("%s (-want +got)\n%s", name, difference)
+		}
+	}
+}

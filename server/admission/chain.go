@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -21,6 +22,7 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -30,6 +32,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kube-aggregator/pkg/apiserver"
 	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
 	kubeadmission "k8s.io/kubernetes/pkg/kubeapiserver/admission"
 )
@@ -156,4 +159,21 @@ func configScheme() (*runtime.Scheme, error) {
 		apiserverv1alpha1.AddToScheme(scheme),
 		apiserverv1.AddToScheme(scheme),
 	)
+}
+
+// NewServiceResolver returns a resolver that finds addresses of services in informers, for admission and conversion webhooks. Its
+// errors say which service or endpoint is missing. With toEndpoints, it returns ready endpoints instead of cluster IPs
+// (--enable-aggregator-routing), for machines that do not route cluster IPs. self is this server's own URL, for the service
+// kubernetes in default.
+func NewServiceResolver(f informers.SharedInformerFactory, toEndpoints bool, self *url.URL) (webhook.ServiceResolver, error) {
+	services := f.Core().V1().Services().Lister()
+	resolver := apiserver.NewClusterIPServiceResolver(services)
+	if toEndpoints {
+		endpoints, err := proxy.NewEndpointSliceIndexerGetter(f.Discovery().V1().EndpointSlices())
+		if err != nil {
+			return nil, err
+		}
+		resolver = apiserver.NewEndpointServiceResolver(services, endpoints)
+	}
+	return apiserver.NewLoopbackServiceResolver(resolver, self), nil
 }

@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace/noop"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -25,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
 	"github.com/sqube/sqube/server/loopback"
 )
@@ -237,5 +242,119 @@ func TestServiceResolver(t *testing.T) {
 	}
 	if u, err := resolver.ResolveEndpoint("ns", "missing", 443); err == nil {
 		t.Errorf("a missing service: %v", u)
+	}
+}
+
+// TestLatePlugin checks that the plugin of webhooks is built with the first configuration, and then calls it: here a webhook that can't
+// be reached.
+func TestLatePlugin(t *testing.T) {
+	o := NewOptions()
+	for _, name := range o.Names() {
+		if name != mutatingwebhook.PluginName {
+			o.Disable(name)
+		}
+	}
+	c := config(t, o)
+	chain := run(t, c)
+	if err := create(t, chain, pod("ns")); err != nil {
+		t.Errorf("without a configuration: %v", err)
+	}
+	url, none, one := "https://127.0.0.1:1/", admissionregistrationv1.SideEffectClassNone, int32(1)
+	hook := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "hook.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url}, SideEffects: &none,
+			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &one,
+			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+		}},
+	}
+	if _, err := c.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); create(t, chain, pod("ns")) == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("the webhook is not called")
+		}
+	}
+}
+
+// TestLatePluginsAreUpstreams checks that late plugins handle the operations that upstream's handle.
+func TestLatePluginsAreUpstreams(t *testing.T) {
+	for name, kind := range kinds {
+		upstream, err := kind.build(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := admission.NewHandler(kind.operations...)
+		for _, operation := range []admission.Operation{admission.Connect, admission.Create, admission.Delete, admission.Update} {
+			if late.Handles(operation) != upstream.Handles(operation) {
+				t.Errorf("%s: upstream handles %s: %t", name, operation, upstream.Handles(operation))
+			}
+		}
+	}
+}
+
+// defaultOn are kube-apiserver's plugins that are on by default, and the one that kubeadm adds, in order of execution.
+var defaultOn = slices.DeleteFunc(slices.Clone(kubeoptions.AllOrderedPlugins), func(name string) bool {
+	return kubeoptions.DefaultOffAdmissionPlugins().Has(name) && name != "NodeRestriction"
+})
+
+func parse(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o := NewOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	fs.SetOutput(t.Output())
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestNames(t *testing.T) {
+	without := func(names ...string) []string {
+		return slices.DeleteFunc(slices.Clone(defaultOn), func(n string) bool { return slices.Contains(names, n) })
+	}
+	withPullAlways := slices.Insert(slices.Clone(defaultOn), slices.Index(defaultOn, "PodSecurity"), "AlwaysPullImages")
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"defaults", nil, defaultOn},
+		{"one more", []string{"--enable-admission-plugins=AlwaysPullImages"}, withPullAlways},
+		{"one that is on", []string{"--enable-admission-plugins=NodeRestriction"}, defaultOn},
+		{"without NodeRestriction", []string{"--disable-admission-plugins=NodeRestriction"}, without("NodeRestriction")},
+		{"two fewer", []string{"--disable-admission-plugins=LimitRanger,ResourceQuota"}, without("LimitRanger", "ResourceQuota")},
+		{"the deprecated flag", []string{"--admission-control=ResourceQuota,NamespaceLifecycle"}, []string{"NamespaceLifecycle", "ResourceQuota"}},
+	} {
+		o := parse(t, c.args...)
+		if err := o.Validate(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if got := o.Names(); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n got %v\nwant %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWrongNames(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--enable-admission-plugins=Nope"}, `enable-admission-plugins plugin "Nope" is unknown`},
+		{[]string{"--disable-admission-plugins=Nope"}, `disable-admission-plugins plugin "Nope" is unknown`},
+		{[]string{"--enable-admission-plugins=PodSecurity", "--disable-admission-plugins=PodSecurity"},
+			"[PodSecurity] in enable-admission-plugins and disable-admission-plugins overlapped"},
+		{[]string{"--admission-control=Nope"}, `admission-control plugin "Nope" is unknown`},
+	} {
+		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want %q", c.args, err, c.want)
+		}
 	}
 }

@@ -5,19 +5,30 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
+	systemclasses "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
+	"k8s.io/kubernetes/pkg/controlplane/controller/systemnamespaces"
 	"k8s.io/kubernetes/pkg/features"
+	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 )
 
 // Config is what the hooks need from the server.
@@ -213,4 +224,123 @@ func created(err error) error {
 		return nil
 	}
 	return err
+}
+
+var systemNamespaces = []string{
+	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
+}
+
+// namespacesHook creates the system namespaces, then upstream's controller recreates those that are deleted. Unlike upstream,
+// readiness waits for them, since other hooks write into them.
+func namespacesHook(client kubernetes.Interface, informer coreinformers.NamespaceInformer) *hook {
+	controller := systemnamespaces.NewController(systemNamespaces, client, informer)
+	return &hook{
+		name: "start-system-namespaces-controller",
+		ensure: func(ctx context.Context) error {
+			return each(ctx, systemNamespaces, func(ctx context.Context, name string) error {
+				return ensureNamespace(ctx, client, name)
+			})
+		},
+		serve: readyAtOnce(func(ctx context.Context) { controller.Run(ctx.Done()) }),
+	}
+}
+
+func ensureNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
+	_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err = client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		err = created(err)
+	}
+	if err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// priorityClassesHook creates the two priority classes of nodes and system components.
+func priorityClassesHook(client kubernetes.Interface) *hook {
+	classes := client.SchedulingV1().PriorityClasses()
+	return &hook{
+		name: schedulingrest.PostStartHookName,
+		ensure: func(ctx context.Context) error {
+			list, err := classes.List(ctx, metav1.ListOptions{})
+			if notServed(err) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("list priority classes: %w", err)
+			}
+			present := byName(list.Items)
+			return each(ctx, systemclasses.SystemPriorityClasses(), func(ctx context.Context, class *schedulingv1.PriorityClass) error {
+				if present[class.Name] != nil {
+					return nil
+				}
+				if _, err := classes.Create(ctx, class, metav1.CreateOptions{}); created(err) != nil {
+					return fmt.Errorf("create priority class %s: %w", class.Name, err)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// StoreFunc stores an object as a request to create it would, and returns what is stored. The object has the managed fields that such a
+// request has led to before.
+type StoreFunc func(context.Context, runtime.Object) (runtime.Object, error)
+
+// repeatable are the objects that requests of this process have created, by type and name.
+var repeatable sync.Map
+
+// create creates an object by a request. Once another server of the process has created it, it is stored without one: the requests
+// for the default roles are most of what the start of a server takes.
+func create[P interface {
+	metav1.Object
+	runtime.Object
+}](ctx context.Context, store StoreFunc, wanted P, o metav1.CreateOptions, request func(context.Context, P, metav1.CreateOptions) (P, error)) (P, error) {
+	key := fmt.Sprintf("%T %s", wanted, wanted.GetName())
+	before, ok := repeatable.Load(key)
+	if ok && store != nil && equality.Semantic.DeepEqual(content(before.(P)), content(wanted)) {
+		object := content(wanted)
+		object.SetManagedFields(before.(P).GetManagedFields())
+		if stored, err := store(ctx, object.DeepCopyObject()); err == nil {
+			return stored.(P), nil
+		} // after an error, the request will show it
+	}
+	made, err := request(ctx, wanted, o)
+	if err == nil && !ok {
+		repeatable.Store(key, made.DeepCopyObject())
+	}
+	return made, err
+}
+
+// content returns a copy of an object without what is different on each server.
+func content[P metav1.Object](object P) P {
+	c := any(object).(runtime.Object).DeepCopyObject().(P)
+	c.SetUID("")
+	c.SetResourceVersion("")
+	c.SetCreationTimestamp(metav1.Time{})
+	c.SetManagedFields(nil)
+	any(c).(runtime.Object).GetObjectKind().SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(""))
+	return c
+}
+
+type clusterRoles struct {
+	rbacclient.ClusterRoleInterface
+	store StoreFunc
+}
+
+// Create implements ClusterRoleInterface.
+func (c clusterRoles) Create(ctx context.Context, role *rbacv1.ClusterRole, o metav1.CreateOptions) (*rbacv1.ClusterRole, error) {
+	return create(ctx, c.store, role, o, c.ClusterRoleInterface.Create)
+}
+
+type clusterRoleBindings struct {
+	rbacclient.ClusterRoleBindingInterface
+	store StoreFunc
+}
+
+// Create implements ClusterRoleBindingInterface.
+func (c clusterRoleBindings) Create(ctx context.Context, binding *rbacv1.ClusterRoleBinding, o metav1.CreateOptions) (*rbacv1.ClusterRoleBinding, error) {
+	return create(ctx, c.store, binding, o, c.ClusterRoleBindingInterface.Create)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes/fake"
@@ -105,5 +107,20 @@ func TestSoleServerReplacesForeignAddresses(t *testing.T) {
 	}
 	if len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.0.0.1" {
 		t.Fatalf("endpoint slices %+v, want one with 10.0.0.1", slices.Items)
+	}
+}
+
+// TestServiceCIDRCreatedTwice checks that upstream's controller gets the ranges to compare if the object exists already.
+func TestServiceCIDRCreatedTwice(t *testing.T) {
+	ranges := rangeClient{fake.NewClientset()}.NetworkingV1().ServiceCIDRs()
+	wanted := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.0.0.0/24"}},
+	}
+	if _, err := ranges.Create(t.Context(), wanted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	present, err := ranges.Create(t.Context(), wanted, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) || len(present.Spec.CIDRs) != 1 {
+		t.Errorf("the second creation returned %+v, %v", present, err)
 	}
 }

@@ -2,24 +2,41 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
+	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	"k8s.io/kubernetes/pkg/controlplane/controller/apiserverleasegc"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+	"k8s.io/utils/clock"
+
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/undo"
 )
 
 // rbacHook creates the default roles and bindings and the binding of kubeletClient, and adds missing rules and subjects to existing
@@ -224,4 +241,132 @@ func namespacedTasks(client kubernetes.Interface) []*reconcileTask {
 		}
 	}
 	return tasks
+}
+
+// kubeletBinding grants a user all rights on kubelets, which ask this server for authorization, and nothing else. kubeadm calls it
+// kubeadm:apiserver-kubelet-client.
+func kubeletBinding(user string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "sqube:apiserver-kubelet-client",
+			Annotations: updated(),
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+}
+
+// ServingApprover is the controller that approves serving certificates of kubelets: its name for --controllers, and its service
+// account's. Upstream has none, hence no role for it.
+const ServingApprover = "kubelet-serving-certificate-approver-controller"
+
+const servingApproverRole = "sqube:controller:kubelet-serving-certificate-approver"
+
+func servingApproverClusterRole() rbacv1.ClusterRole {
+	rule := func(group, resource, name string, verbs ...string) rbacv1.PolicyRule {
+		r := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+		if name != "" {
+			r.ResourceNames = []string{name}
+		}
+		return r
+	}
+	events := rule(corev1.GroupName, "events", "", "create", "patch", "update")
+	events.APIGroups = append(events.APIGroups, eventsv1.GroupName)
+	return rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: servingApproverRole, Annotations: updated()},
+		Rules: []rbacv1.PolicyRule{
+			rule(certificatesv1.GroupName, "certificatesigningrequests", "", "get", "list", "watch"),
+			rule(certificatesv1.GroupName, "certificatesigningrequests/approval", "", "update"),
+			rule(certificatesv1.GroupName, "signers", certificatesv1.KubeletServingSignerName, "approve"),
+			rule(corev1.GroupName, "nodes", "", "get", "list"),
+			rule(corev1.GroupName, "services", "kubernetes", "get"),
+			rule(discoveryv1.GroupName, "endpointslices", "kubernetes", "get"),
+			events,
+		},
+	}
+}
+
+func servingApproverBinding() rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: servingApproverRole, Annotations: updated()},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: servingApproverRole},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ServingApprover}},
+	}
+}
+
+// historyRoles let everyone with the role view, edit or admin read the changes of the objects that they may get, and those with edit or
+// admin undo changes. What an undo reads and writes takes the rights for that besides.
+func historyRoles() []rbacv1.ClusterRole {
+	role := func(name, part, resource string, verbs ...string) rbacv1.ClusterRole {
+		return rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Annotations: updated(), Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + part: "true"},
+			},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{resource}, Verbs: verbs}},
+		}
+	}
+	return []rbacv1.ClusterRole{
+		role("sqube:aggregate-history-to-view", "view", changes.Resource, "get", "list", "watch"),
+		role("sqube:undo", "edit", undo.Resource, "create"),
+	}
+}
+
+// updated are the annotations of roles and bindings that get back at a start what they lack.
+func updated() map[string]string { return map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"} }
+
+const (
+	// identityDuration is how long this server counts as alive after its last renewal, like upstream.
+	identityDuration = time.Hour
+	// identityRenewal is sixty times upstream's interval: a lease of an hour does not need a write every ten seconds.
+	identityRenewal = 10 * time.Minute
+)
+
+// ServerID returns the name of this server in its cluster: "apiserver-" and a hash of the host's name and of instance, which
+// distinguishes servers on one host. It returns an error if the host has no name.
+func ServerID(instance string) (string, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this server after its host: %w", err)
+	}
+	hash := sha256.Sum256([]byte(hostname + "\x00" + instance))
+	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash[:16])), nil
+}
+
+// identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
+func identityHook(client kubernetes.Interface, serverID string, renewal time.Duration, after ...*hook) *hook {
+	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
+		int32(identityDuration/identityRenewal*renewal/time.Second), nil, renewal, serverID, metav1.NamespaceSystem, labelIdentity)
+	return &hook{
+		name:      "start-kube-apiserver-identity-lease-controller",
+		after:     after,
+		announces: true,
+		serve: readyAtOnce(func(ctx context.Context) {
+			controller.Run(ctx)
+			controller.Stop()
+		}),
+	}
+}
+
+// labelIdentity sets the labels of kube-apiserver's identity Leases.
+func labelIdentity(l *coordinationv1.Lease) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("label the lease of this server: %w", err)
+	}
+	if l.Labels == nil {
+		l.Labels = map[string]string{}
+	}
+	l.Labels[controlplane.IdentityLeaseComponentLabelKey] = controlplane.KubeAPIServer
+	l.Labels[corev1.LabelHostname] = hostname
+	return nil
+}
+
+// identityCollectorHook deletes Leases of servers that ended without deleting them.
+func identityCollectorHook(client kubernetes.Interface, interval time.Duration) *hook {
+	collector := apiserverleasegc.NewAPIServerLeaseGC(client, interval, metav1.NamespaceSystem,
+		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)
+	return &hook{
+		name:  "start-kube-apiserver-identity-lease-garbage-collector",
+		serve: readyAtOnce(collector.RunWithContext),
+	}
 }

@@ -1,10 +1,16 @@
 package changes
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"strings"
+
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Change is one write to one object. Its name and its resourceVersion are the revision that it made. Its namespace is the object's, none
@@ -66,3 +72,96 @@ func (c *Change) DeepCopyObject() runtime.Object { return Copy(c) }
 
 // DeepCopyObject implements runtime.Object.
 func (l *ChangeList) DeepCopyObject() runtime.Object { return Copy(l) }
+
+// Definition describes the resource.
+func Definition() *apiextensionsv1.CustomResourceDefinition {
+	return Define(Change{}, Resource, "change", apiextensionsv1.NamespaceScoped, "Change is one write to one object: who changed what, and when. Its name and its resourceVersion are the revision that it made, its namespace is the object's. It can be read only by users who may get the object.")
+}
+
+// Define describes a resource of the group in the form of a CustomResourceDefinition, from which OpenAPI documents are made. The tag doc of
+// a field is its description.
+func Define(object any, plural, singular string, scope apiextensionsv1.ResourceScope, description string) *apiextensionsv1.CustomResourceDefinition {
+	t := reflect.TypeOf(object)
+	schema := schemaOf(t, description)
+	id := sha256.Sum256(fmt.Appendf(nil, "%+v", schema.Properties))
+	names := apiextensionsv1.CustomResourceDefinitionNames{Kind: t.Name(), ListKind: t.Name() + "List", Plural: plural, Singular: singular}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + GroupVersion.Group, UID: types.UID(fmt.Sprintf("%x", id))},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: GroupVersion.Group, Names: names, Scope: scope,
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: GroupVersion.Version, Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema},
+			}},
+		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{AcceptedNames: names},
+	}
+}
+
+// schemaOf returns the schema of a type's JSON. What is never omitted is required.
+func schemaOf(t reflect.Type, description string) apiextensionsv1.JSONSchemaProps {
+	s := apiextensionsv1.JSONSchemaProps{Description: description}
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return schemaOf(t.Elem(), description)
+	case t == reflect.TypeFor[metav1.Time]():
+		s.Type, s.Format = "string", "date-time"
+	case t == reflect.TypeFor[apiextensionsv1.JSON](), t.Kind() == reflect.Interface:
+		s.XPreserveUnknownFields = ptr.To(true)
+	case t.Kind() == reflect.Slice:
+		item := schemaOf(t.Elem(), "")
+		s.Type, s.Items = "array", &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &item}
+	case t.Kind() == reflect.Struct:
+		s.Type, s.Properties = "object", map[string]apiextensionsv1.JSONSchemaProps{}
+		for field := range t.Fields() {
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if field.Anonymous || name == "" { // the metadata of all objects, or not in JSON
+				continue
+			}
+			s.Properties[name] = schemaOf(field.Type, field.Tag.Get("doc"))
+			if options == "" {
+				s.Required = append(s.Required, name)
+			}
+		}
+	default:
+		s.Type = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int64: "integer"}[t.Kind()]
+	}
+	return s
+}
+
+// Copy returns a copy of an object of the group that shares nothing with it but fields that are not in JSON.
+func Copy[T any](object *T) *T {
+	copied := *object
+	separate(reflect.ValueOf(&copied).Elem())
+	return &copied
+}
+
+// separate replaces what a value refers to with copies.
+func separate(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			copied := reflect.New(v.Type().Elem())
+			copied.Elem().Set(v.Elem())
+			separate(copied.Elem())
+			v.Set(copied)
+		}
+	case reflect.Slice:
+		if !v.IsNil() {
+			v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v))
+			for i := range v.Len() {
+				separate(v.Index(i))
+			}
+		}
+	case reflect.Struct:
+		if meta, ok := v.Addr().Interface().(*metav1.ObjectMeta); ok {
+			*meta = *meta.DeepCopy()
+			return
+		}
+		for i := range v.NumField() {
+			if field := v.Field(i); field.CanSet() {
+				separate(field)
+			}
+		}
+	}
+}

@@ -189,7 +189,7 @@ func TestSharedInformersLoseTheHandlersOfARun(t *testing.T) {
 		if err := informer.AddIndexers(index); err != nil {
 			t.Fatalf("run %d: %v", run, err)
 		}
-		shared.StartWithContext(ctx)
+		shared.factory.StartWithContext(ctx)
 		if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 			t.Fatal("handler did not sync")
 		}

@@ -3,16 +3,28 @@ package controlplane
 import (
 	"errors"
 	"fmt"
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/klog/v2"
+	managerv1alpha1 "k8s.io/kube-controller-manager/config/v1alpha1"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	managerconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	managerscheme "k8s.io/kubernetes/pkg/controller/apis/config/scheme"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/validation"
 	netutils "k8s.io/utils/net"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/server/controllers"
 )
@@ -164,6 +176,114 @@ func checkRanges(allocate bool, ranges string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("--cluster-cidr %q must be a CIDR such as 10.244.0.0/16, or two of different IP families separated by a comma, for --allocate-node-cidrs: %w", ranges, err)
+	}
+	return nil
+}
+
+// notHere are flags in the sections of managerFlags that have no effect here: they configure the server or cloud providers, or turn on
+// something that the server's informers do not do.
+var notHere = []string{
+	"allow-untagged-cloud", "cloud-config", "cloud-provider", "cluster-name", "concurrent-service-syncs", "configure-cloud-routes",
+	"enable-garbage-collector", "external-cloud-volume-plugin", "namespace-sync-period", "node-sync-period", "root-ca-file",
+	"route-reconciliation-period", "service-account-private-key-file", "service-cluster-ip-range",
+}
+
+// usedBy has the controllers of flags that differ from those of the rest of their section. An empty list means all controllers.
+var usedBy = map[string][]string{
+	"flex-volume-plugin-dir": {
+		names.PersistentVolumeBinderController, names.PersistentVolumeAttachDetachController, names.PersistentVolumeExpanderController,
+	},
+	"node-monitor-period":                   {names.NodeLifecycleController},
+	"concurrent-serviceaccount-token-syncs": {names.ServiceAccountTokenController},
+	"use-service-account-credentials":       nil,
+}
+
+// managerFlags returns the flags of kube-controller-manager that have an effect here, bound to the options, and the controllers of each.
+func managerFlags(o *options.KubeControllerManagerOptions) (flags *pflag.FlagSet, users map[string][]string) {
+	flags, users = pflag.NewFlagSet("", pflag.ContinueOnError), map[string][]string{}
+	flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // upstream has a concurrent_rc_syncs
+	known, registry := app.KnownControllers(), o.ComponentGlobalsRegistry
+	o.ComponentGlobalsRegistry = basecompatibility.NewComponentGlobalsRegistry() // the process has flags for the other one
+	sections := o.Flags(known, nil, nil)
+	o.ComponentGlobalsRegistry = registry
+	// Upstream has these in a section with flags of the program.
+	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.KubeCloudShared.AddFlags(shared)
+	sections.FlagSets[names.NodeIpamController].AddFlagSet(shared)
+	for _, name := range sections.Order {
+		if !slices.Contains(known, name) {
+			continue
+		}
+		sections.FlagSets[name].VisitAll(func(f *pflag.Flag) {
+			if f.Deprecated != "" || slices.Contains(notHere, f.Name) {
+				return
+			}
+			flags.AddFlag(f)
+			users[f.Name] = []string{name}
+			if others, ok := usedBy[f.Name]; ok {
+				users[f.Name] = others
+			}
+		})
+	}
+	return flags, users
+}
+
+// unused returns the error for a flag if none of its controllers runs.
+func unused(flag string, controllers []string) error {
+	needed := "a controller that uses it"
+	if len(controllers) > 0 {
+		needed = strings.Join(controllers, " or ")
+	}
+	return fmt.Errorf("--%s has no effect without %s: see --control-plane and --controllers", flag, needed)
+}
+
+// readManagerConfig reads a KubeControllerManagerConfiguration. Missing fields get the values of defaults, which include those of
+// flags. Unknown fields are errors.
+func readManagerConfig(path string, defaults *managerconfig.KubeControllerManagerConfiguration) (*managerconfig.KubeControllerManagerConfiguration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	versioned := &managerv1alpha1.KubeControllerManagerConfiguration{}
+	if err := managerscheme.Scheme.Convert(defaults, versioned, nil); err != nil {
+		return nil, err
+	}
+	if err := yaml.UnmarshalStrict(data, versioned); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	const kind = "KubeControllerManagerConfiguration"
+	if versioned.Kind != kind || versioned.APIVersion != managerv1alpha1.SchemeGroupVersion.String() {
+		return nil, fmt.Errorf("%s: must be a %s of %s", path, kind, managerv1alpha1.SchemeGroupVersion)
+	}
+	config := &managerconfig.KubeControllerManagerConfiguration{}
+	if err := managerscheme.Scheme.Convert(versioned, config, nil); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// apply copies the controllers' settings into the options, which have a field for each section, with the section embedded.
+func apply(config *managerconfig.KubeControllerManagerConfiguration, o *options.KubeControllerManagerOptions) {
+	to := reflect.ValueOf(o).Elem()
+	others := []string{"Generic", "ServiceController"} // of the program, and of cloud providers
+	for section, settings := range reflect.ValueOf(config).Elem().Fields() {
+		if option := to.FieldByName(section.Name); option.IsValid() && !slices.Contains(others, section.Name) {
+			option.Elem().FieldByName(section.Type.Name()).Elem().Set(settings)
+		}
+	}
+}
+
+// completeScheduler reads the scheduler's configuration, or takes upstream's default.
+func (o *Options) completeScheduler() (err error) {
+	if o.schedulerFile == "" {
+		o.scheduler, err = latest.Default()
+		return err
+	}
+	if o.scheduler, err = scheduleroptions.LoadConfigFromFile(klog.Background(), o.schedulerFile); err != nil {
+		return fmt.Errorf("--scheduler-config: %w", err)
+	}
+	if err := validation.ValidateKubeSchedulerConfiguration(o.scheduler); err != nil {
+		return fmt.Errorf("--scheduler-config: %s: %w", o.schedulerFile, err)
 	}
 	return nil
 }

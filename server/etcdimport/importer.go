@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
+	"github.com/sqube/sqube/server/builtin"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/sqlstore"
@@ -168,4 +169,17 @@ func isIdentity(r *resource, obj runtime.Object) bool {
 	}
 	accessor, err := meta.Accessor(obj)
 	return err == nil && accessor.GetLabels()[controlplane.IdentityLeaseComponentLabelKey] == controlplane.KubeAPIServer
+}
+
+// builtIn returns all built-in resources by the paths under which kube-apiserver stores their objects.
+func builtIn(keys *encryption.Encryption) (map[string]*resource, error) {
+	built, err := builtin.New(keys.Storage)
+	if err != nil {
+		return nil, err
+	}
+	byPath := map[string]*resource{}
+	for name, s := range built.Storages {
+		byPath[built.Options.EtcdPath(name)] = &resource{name, s}
+	}
+	return byPath, nil
 }

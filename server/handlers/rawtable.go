@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kubernetes/pkg/printers"
+	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -80,4 +83,23 @@ func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.Group
 			return scope.TableConvertor.ConvertToTable(ctx, part, options)
 		},
 	}, true
+}
+
+// printer has the functions that print the rows of Tables, for every built-in kind.
+var printer atomic.Pointer[printers.HumanReadableGenerator]
+
+// sharePrinter makes a store, and its subresources' copies of it, print with the printer of the first store of the process. Upstream
+// gives each store a printer of its own for all kinds.
+func sharePrinter(store *registry.Store) {
+	convertor, ok := store.TableConvertor.(printerstorage.TableConvertor)
+	if !ok {
+		return
+	}
+	own, ok := convertor.TableGenerator.(*printers.HumanReadableGenerator)
+	if !ok || printer.CompareAndSwap(nil, own) {
+		return
+	}
+	if shared := printer.Load(); own != shared {
+		*own = *shared
+	}
 }

@@ -250,10 +250,6 @@ func byName(t *testing.T, d *openapi_v2.Document) map[string]string {
 	return parts
 }
 
-func TestV2Forms(t *testing.T) {
-	v2Document(t, newService(t, everything(t), nil))
-}
-
 // TestSwitchedOff checks that documents have no parts of disabled group versions, and no references to them.
 func TestSwitchedOff(t *testing.T) {
 	some := slices.DeleteFunc(everything(t), func(gv schema.GroupVersion) bool {

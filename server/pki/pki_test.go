@@ -107,18 +107,6 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
-func TestLaterStartReuses(t *testing.T) {
-	dir := t.TempDir()
-	ensure(t, dir, options)
-	before := contents(t, dir)
-	ensure(t, dir, options)
-	for path, data := range contents(t, dir) {
-		if data != before[path] {
-			t.Errorf("%s was replaced", path)
-		}
-	}
-}
-
 // TestClockJumpsWhileServing sets the clock of a running server forward past the expiry of its certificates.
 func TestClockJumpsWhileServing(t *testing.T) {
 	dir, start := t.TempDir(), time.Now()

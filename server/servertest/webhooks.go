@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -149,4 +150,40 @@ func (s *Server) redirect(c *admissionv1.WebhookClientConfig) {
 	if c.Service != nil {
 		c.URL, c.CABundle, c.Service = s.Webhook.url(c.Service.Path), s.Webhook.trust, nil
 	}
+}
+
+// slowListener accepts connections whose bytes come late.
+type slowListener struct {
+	net.Listener
+	faults *faults
+	n      atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l *slowListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("connection %d to %v", l.n.Add(1), l.Addr())
+	return &slowConn{Conn: conn, faults: l.faults, name: name, draws: l.faults.draws("server", name)}, nil
+}
+
+type slowConn struct {
+	net.Conn
+	faults *faults
+	name   string
+	draws  *mathrand.Rand // for one reader at a time
+}
+
+// Read implements net.Conn.
+func (c *slowConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if delay := min(c.faults.wait(c.draws, SlowWebhooks), slowestWebhook); n > 0 {
+		if delay >= logged {
+			c.faults.note("%s is %v late", c.name, delay.Round(time.Millisecond))
+		}
+		time.Sleep(delay)
+	}
+	return n, err
 }
