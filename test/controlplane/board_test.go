@@ -34,16 +34,12 @@ func TestBoard(t *testing.T) {
 	}
 	harness.Eventually(t, "kube-proxy runs", func() bool {
 		proxy, err := c.AppsV1().DaemonSets(metav1.NamespaceSystem).Get(t.Context(), "kube-proxy", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return proxy.Status.NumberAvailable == 1
 	})
 	harness.Eventually(t, "CoreDNS, metrics-server and the provisioner of volumes run", func() bool {
 		deployments, err := c.AppsV1().Deployments(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return len(deployments.Items) == 3 && !slices.ContainsFunc(deployments.Items, func(d appsv1.Deployment) bool {
 			return d.Status.AvailableReplicas != 1
 		})
@@ -55,16 +51,12 @@ func TestBoard(t *testing.T) {
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if class := claim.Spec.StorageClassName; class == nil || *class != "local-path" {
 		t.Errorf("a claim that names no class gets %v", class)
 	}
 	service, err := c.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), "kube-dns", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if kubelet := readKubelet(t); len(kubelet.ClusterDNS) != 1 || kubelet.ClusterDNS[0] != service.Spec.ClusterIP {
 		t.Errorf("the kubelet's DNS is %v, but CoreDNS is at %s", kubelet.ClusterDNS, service.Spec.ClusterIP)
 	}
@@ -75,13 +67,9 @@ func TestBoard(t *testing.T) {
 func readKubelet(t *testing.T) *kubeletv1beta1.KubeletConfiguration {
 	t.Helper()
 	text, err := os.ReadFile(board + "kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	read := &kubeletv1beta1.KubeletConfiguration{}
-	if err := yaml.UnmarshalStrict(text, read); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.UnmarshalStrict(text, read))
 	if read.APIVersion != kubeletv1beta1.SchemeGroupVersion.String() || read.Kind != "KubeletConfiguration" {
 		t.Fatalf("the file is a %s %s", read.APIVersion, read.Kind)
 	}

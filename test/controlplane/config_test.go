@@ -64,9 +64,7 @@ profiles:
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -82,9 +80,7 @@ func TestComponentStatuses(t *testing.T) {
 	} {
 		s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: test.args})
 		list, err := client(t, s).CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		got := map[string]corev1.ConditionStatus{}
 		for _, component := range list.Items {
 			for _, condition := range component.Conditions {
@@ -143,9 +139,7 @@ func TestControllersAreNamed(t *testing.T) {
 			}
 
 			named("endpoints", "web", "create", test.controller("endpoint-controller"))
-			if err := c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 			// Both the request that deletes the Service and the controller that sees it go delete them: the first one is named.
 			named("endpoints", "web", "delete", "system:apiserver", test.controller("endpoint-controller"))
 			undeploy(t, c, "web")

@@ -97,9 +97,7 @@ func printed(t *testing.T, args ...string) string {
 // answers reads the log of a Pod on the machine and runs commands in it, over every protocol.
 func (m *machine) answers(t *testing.T, s *sqube.Server, admin kubernetes.Interface) {
 	pods, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pod := pods.Items[0].Name
 	environment := sqube.KubectlEnv(t, s.Kubeconfig)
 	kubectl := func(in string, args ...string) (out string, code int) {
@@ -132,17 +130,11 @@ func (m *machine) answers(t *testing.T, s *sqube.Server, admin kubernetes.Interf
 func executors(t *testing.T, s *sqube.Server, pod string) {
 	config := s.Config(t)
 	path, err := url.Parse(s.URL + "/api/v1/namespaces/default/pods/" + pod + "/exec?command=echo&command=hello&stdout=true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	websocket, err := remotecommand.NewWebSocketExecutorForProtocols(config, http.MethodGet, path.String(), apiremotecommand.StreamProtocolV5Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	spdy, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for name, executor := range map[string]remotecommand.Executor{"WebSocket": websocket, "SPDY": spdy} {
 		var out bytes.Buffer
 		if err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out}); err != nil || out.String() != "hello\n" {

@@ -61,9 +61,7 @@ func (m *machine) join(t *testing.T, token, hash string) {
 // is that of its authority.
 func (m *machine) discover(t *testing.T, token, hash string) {
 	anybody, err := kubernetes.NewForConfig(&rest.Config{Host: m.server, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	id, secret, _ := strings.Cut(token, ".")
 	var info *corev1.ConfigMap
 	harness.Eventually(t, "the cluster information is signed with the token", func() bool {
@@ -74,18 +72,14 @@ func (m *machine) discover(t *testing.T, token, hash string) {
 		t.Fatal("the signature is not the token's")
 	}
 	kubeconfig, err := clientcmd.Load([]byte(info.Data["kubeconfig"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if kubeconfig.Clusters[""].Server != m.server {
 		t.Errorf("the cluster is at %s", kubeconfig.Clusters[""].Server)
 	}
 	m.ca = kubeconfig.Clusters[""].CertificateAuthorityData
 	block, _ := pem.Decode(m.ca)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo); hash != "sha256:"+hex.EncodeToString(sum[:]) {
 		t.Errorf("the hash %s is of another authority", hash)
 	}
@@ -97,9 +91,7 @@ func (m *machine) client(t *testing.T, config *rest.Config) kubernetes.Interface
 		config = m.config
 	}
 	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
 }
 
@@ -135,9 +127,7 @@ func (m *machine) request(t *testing.T, c kubernetes.Interface, signer string, u
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	request, err := c.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if cert, err = csr.WaitForCertificate(ctx, c, name, request.UID); err != nil {
 		t.Fatalf("waiting for a certificate of %s: %v", signer, err)
 	}
@@ -150,19 +140,13 @@ func (m *machine) request(t *testing.T, c kubernetes.Interface, signer string, u
 func (m *machine) ask(t *testing.T, c kubernetes.Interface, signer string, usage certificatesv1.KeyUsage, template *x509.CertificateRequest) (name string, key *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	template.Subject = pkix.Name{CommonName: "system:node:" + m.name, Organization: []string{"system:nodes"}}
 	request, err := cert.MakeCSRFromTemplate(key, template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage}
 	name, _, err = csr.RequestCertificateWithContext(t.Context(), c, request, "", signer, nil, usages, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return name, key
 }
 
@@ -192,9 +176,7 @@ func (m *machine) register(t *testing.T) {
 	if err == nil {
 		_, err = c.CoreV1().Nodes().PatchStatus(t.Context(), m.name, status) // controllers change the rest of it
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 }
 
 func (m *machine) renewLease(t *testing.T) {
@@ -234,8 +216,6 @@ func (m *machine) servingCertificate(t *testing.T) tls.Certificate {
 	cert, key := m.request(t, m.client(t, nil), certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth,
 		&x509.CertificateRequest{DNSNames: []string{m.name}, IPAddresses: []net.IP{m.kubelet.Addr().(*net.TCPAddr).IP}})
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return pair
 }

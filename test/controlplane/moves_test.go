@@ -33,9 +33,7 @@ func TestMoves(t *testing.T) {
 	harness.Eventually(t, "the first server leads", func() bool { return holder(c) != "" })
 	leader := holder(c)
 	data := t.TempDir()
-	if err := os.CopyFS(filepath.Join(data, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.Kubeconfig), "pki"))); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(filepath.Join(data, "pki"), os.DirFS(filepath.Join(filepath.Dir(first.Kubeconfig), "pki"))))
 	second := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: data, Args: append(sqube.RightsSuffice(t), "--control-plane")})
 	c = client(t, second)
 	fakenode.Join(t, second.Config(t), simnodes.Options{Names: []string{"board"}})
@@ -90,9 +88,7 @@ func TestLosesTheLease(t *testing.T) {
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
 	harness.Eventually(t, "another holder has the Lease", func() bool {
 		lease, err := leases.Get(t.Context(), "sqube-controllers", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("somebody"), ptr.To[int32](8)
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		return err == nil

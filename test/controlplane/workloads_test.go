@@ -44,9 +44,7 @@ func client(t *testing.T, s *sqube.Server) kubernetes.Interface {
 	config := s.Config(t)
 	config.QPS = -1
 	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
 }
 
@@ -74,16 +72,12 @@ func deploy(t *testing.T, c kubernetes.Interface, name string, replicas int32) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template(name, "10m", labels)},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, err = c.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	available(t, c, name, replicas)
 }
 
@@ -112,9 +106,7 @@ func jobsFollow(t *testing.T, c kubernetes.Interface) {
 		ObjectMeta: metav1.ObjectMeta{Name: "parts"},
 		Spec:       batchv1.JobSpec{Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](3), Template: pod, TTLSecondsAfterFinished: ptr.To[int32](0)},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	harness.Eventually(t, "the Job has completed and is deleted", func() bool {
 		_, err := c.BatchV1().Jobs("default").Get(t.Context(), job.Name, metav1.GetOptions{})
 		return err != nil
@@ -122,9 +114,7 @@ func jobsFollow(t *testing.T, c kubernetes.Interface) {
 }
 
 func undeploy(t *testing.T, c kubernetes.Interface, name string) {
-	if err := c.AppsV1().Deployments("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.AppsV1().Deployments("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
 	harness.Eventually(t, "its Pods are gone", func() bool {
 		pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 		return err == nil && len(pods.Items) == 0

@@ -20,21 +20,19 @@ import (
 // TestRestartLosesNothing stops the server gracefully and starts it again, twice. Every object of every served resource is
 // unchanged, including those that a new cluster has.
 func TestRestartLosesNothing(t *testing.T) {
+	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		client := ledger.NewClient(t, server.Config(t))
-		if err := ledger.Prepare(ctx, client); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, ledger.Prepare(ctx, client))
 		book := ledger.New()
 		kinds := []ledger.Kind{ledger.ConfigMaps, ledger.Pods, ledger.Gadgets, ledger.Namespaces}
 		w := book.NewWriter(client, "writer", kinds...)
 		for range 100 {
-			if err := w.Step(ctx); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, w.Step(ctx))
 		}
 		before := everything(t, ctx, server, client)
 		for range 2 {
@@ -59,19 +57,13 @@ func TestRestartLosesNothing(t *testing.T) {
 func everything(t *testing.T, ctx context.Context, server *sqube.Server, client dynamic.Interface) map[string]string {
 	t.Helper()
 	finder, err := discovery.NewDiscoveryClientForConfig(server.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	groups, err := finder.ServerPreferredResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	found := map[string]string{}
 	for _, group := range groups {
 		version, err := schema.ParseGroupVersion(group.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, resource := range group.APIResources {
 			if !slices.Contains(resource.Verbs, "list") || slices.Contains([]string{"leases", "events", "componentstatuses"}, resource.Name) {
 				continue

@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -38,13 +39,9 @@ type rule struct {
 func alerts(t *testing.T) []rule {
 	t.Helper()
 	text, err := os.ReadFile(alertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var rules ruleFile
-	if err := yaml.UnmarshalStrict(text, &rules); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.UnmarshalStrict(text, &rules))
 	return rules.Groups[0].Rules
 }
 
@@ -56,9 +53,7 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", alertFile)
 	promtool(t, "test", "rules", situations)
 	text, err := os.ReadFile(situations)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	fire := regexp.MustCompile(`\{alertname="(\w+)"`).FindAllStringSubmatch(string(text), -1)
 	fired := map[string]bool{}
 	for _, match := range fire {
@@ -82,13 +77,9 @@ func checkQueries(t *testing.T, queries []string) {
 		rules = append(rules, rule{Record: fmt.Sprint("query_", i), Expr: query})
 	}
 	text, err := yaml.Marshal(ruleFile{Groups: []ruleGroup{{Name: "queries", Rules: rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	file := filepath.Join(t.TempDir(), "queries.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, text, 0o600))
 	promtool(t, "check", "rules", file)
 }
 

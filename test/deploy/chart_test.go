@@ -133,13 +133,9 @@ func TestChartRefusesWrongValues(t *testing.T) {
 func TestChartVersion(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chart + "/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	version, err := exec.Command(sqube.Binary(t), "version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	serves, _, _ := strings.Cut(strings.TrimPrefix(string(version), "Kubernetes API "), "\n")
 	if !strings.Contains(string(text), "appVersion: "+serves+"\n") {
 		t.Errorf("sqube serves %s, but the chart has\n%s", serves, text)

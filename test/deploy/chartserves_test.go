@@ -31,9 +31,7 @@ func TestChartServes(t *testing.T) {
 	manifests, err := exec.Command(sqube.Program(t, "helm"), "template", "sqube", chart, "-n", "sqube", "-f", "testdata/least.yaml",
 		"--set-literal", "datastore.dsn="+dsn, "--set", "metrics.token=prometheus-token", "--set", "tls.names={api.example.com}",
 		"--set", "config.retention-rows=10000000", "--set", "config.feature-gates.CBORServingAndStorage=false").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	release := decode(t, manifests)
 	container := release.deployment.Spec.Template.Spec.Containers[0]
 	var authorities [][]byte
@@ -64,13 +62,9 @@ func TestChartServes(t *testing.T) {
 		command := exec.Command(sqube.Binary(t), "kubeconfig", "--user", "you", "--group", "system:masters", "--lifetime", "8h", "--server", pod.URL)
 		command.Env = env
 		kubeconfig, err := command.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		file := filepath.Join(t.TempDir(), "kubeconfig")
-		if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file, kubeconfig, 0o600))
 		c := cluster{env: sqube.KubectlEnv(t, file)}
 		if who := c.kubectl(t, "", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "you" {
 			t.Errorf("the administrator is %s", who)
@@ -109,9 +103,7 @@ func decode(t *testing.T, manifests []byte) *release {
 		if err == io.EOF {
 			return r
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		switch raw.Kind {
 		case "Deployment":
 			r.deployment.Spec = *raw.Spec
@@ -158,9 +150,7 @@ func (r *release) start(t *testing.T) (*sqube.Server, []string) {
 // fill creates a directory with the content of the volume, with paths replaced by those on this machine.
 func (r *release) fill(t *testing.T, volumes []corev1.Volume, name, path string, here *strings.Replacer) {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(path, 0o700))
 	volume := volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == name })]
 	texts := map[string]string{}
 	switch {
@@ -174,9 +164,7 @@ func (r *release) fill(t *testing.T, volumes []corev1.Volume, name, path string,
 		}
 	}
 	for file, text := range texts {
-		if err := os.WriteFile(filepath.Join(path, file), []byte(here.Replace(text)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(path, file), []byte(here.Replace(text)), 0o600))
 	}
 }
 
@@ -199,9 +187,7 @@ func ask(t *testing.T, pod *sqube.Server, config *rest.Config, path, token strin
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "sqube.sqube.svc"}}}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, pod.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // dashboard is the tested part of Grafana's dashboard model.
@@ -43,13 +45,9 @@ type datasource struct{ Type, UID string }
 func readDashboard(t *testing.T) *dashboard {
 	t.Helper()
 	text, err := os.ReadFile(chart + "/files/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var d dashboard
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&d); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.NewDecoder(bytes.NewReader(text)).Decode(&d))
 	return &d
 }
 

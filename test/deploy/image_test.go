@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -33,9 +34,7 @@ func TestImage(t *testing.T) {
 	t.Parallel()
 	root, config := buildImage(t)
 	files, err := filepath.Glob(root + "/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if want := []string{root + "/data", root + "/sqube"}; !slices.Equal(files, want) {
 		t.Errorf("the image contains %v", files)
 	}
@@ -70,16 +69,10 @@ func buildImage(t *testing.T) (root string, config imageConfig) {
 	t.Helper()
 	dir := t.TempDir()
 	context := filepath.Join(dir, "context")
-	if err := os.CopyFS(filepath.Join(context, "deploy/data"), os.DirFS("../../deploy/data")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(filepath.Join(context, "deploy/data"), os.DirFS("../../deploy/data")))
 	binary, err := filepath.EvalSymlinks(sqube.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(context, "bin/dist"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, os.MkdirAll(filepath.Join(context, "bin/dist"), 0o755))
 	const copied = "bin/dist/sqube-1.0.0-linux-arm64" // as by make dist
 	if out, err := exec.Command("cp", binary, filepath.Join(context, copied)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -99,11 +92,7 @@ func buildImage(t *testing.T) (root string, config imageConfig) {
 	buildah("build", "--isolation", "chroot", "--platform", "linux/arm64", "--build-arg", "BINARY="+copied,
 		"--file", "../../deploy/Dockerfile", "--ignorefile", "../../deploy/Dockerfile.dockerignore", "--tag", "sqube", "--output", "type=local,dest="+root, context)
 	var inspected struct{ OCIv1 imageConfig }
-	if err := json.Unmarshal(buildah("inspect", "--type", "image", "sqube"), &inspected); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(buildah("inspect", "--type", "image", "sqube"), &inspected))
+	harness.Must(t, os.Chmod(root, 0o755))
 	return root, inspected.OCIv1
 }

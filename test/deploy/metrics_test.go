@@ -49,9 +49,7 @@ func TestMetrics(t *testing.T) {
 func testMetrics(t *testing.T, engine harness.Engine) {
 	s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 	client, err := kubernetes.NewForConfig(s.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	useAll(t, s.Config(t))
 	queries := append(readDashboard(t).queries(), others...)
 	for _, alert := range alerts(t) {
@@ -68,9 +66,7 @@ func testMetrics(t *testing.T, engine harness.Engine) {
 		// A request that is out of time is terminated, unless its answer is faster.
 		_, _ = client.Discovery().RESTClient().Get().AbsPath("/api/v1/configmaps").Param("timeout", "1ns").DoRaw(t.Context())
 		text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		exposed, missing = parseMetrics(string(text)), nil
 		for _, query := range queries {
 			metrics, labels := names(query)
@@ -82,9 +78,7 @@ func testMetrics(t *testing.T, engine harness.Engine) {
 		return len(missing) == 0
 	})
 	document, err := os.ReadFile("../../deploy/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, name := range slices.Sorted(maps.Keys(exposed)) {
 		name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
 		if strings.HasPrefix(name, "sqube_") && !strings.Contains(string(document), "`"+name+"`") {
@@ -97,9 +91,7 @@ func testMetrics(t *testing.T, engine harness.Engine) {
 func useAll(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "unknown"}}
 	if _, err := client.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -107,17 +99,13 @@ func useAll(t *testing.T, config *rest.Config) {
 	const services = "/apis/apiregistration.k8s.io/v1/apiservices"
 	local := []byte(`{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.example.com"},
 "spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}}`)
-	if err := client.Discovery().RESTClient().Post().AbsPath(services).Body(local).Do(t.Context()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, client.Discovery().RESTClient().Post().AbsPath(services).Body(local).Do(t.Context()).Error())
 	harness.Eventually(t, "the API is available", func() bool {
 		text, err := client.Discovery().RESTClient().Get().AbsPath(services, "v1.example.com").DoRaw(t.Context())
 		return err == nil && strings.Contains(string(text), `"Available"`)
 	})
 	missing := []byte(`{"spec": {"insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "missing"}}}`)
-	if err := client.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(services, "v1.example.com").Body(missing).Do(t.Context()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, client.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(services, "v1.example.com").Body(missing).Do(t.Context()).Error())
 }
 
 // prometheusOwn are metrics that Prometheus itself generates, and ownLabels the labels that it adds.

@@ -23,9 +23,7 @@ func TestPackages(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			port, err := harness.FreePort()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			first, second := pack(t, format, "0~git1"), pack(t, format, "0~git2")
 			script := exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child",
 				"bash", "testdata/package.sh", t.TempDir(), format, first, second, strconv.Itoa(port))
@@ -41,16 +39,12 @@ func TestPackages(t *testing.T) {
 func TestPackagesAreReproducible(t *testing.T) {
 	t.Parallel()
 	small := filepath.Join(t.TempDir(), "sqube")
-	if err := os.WriteFile(small, []byte("stands in for the binary"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(small, []byte("stands in for the binary"), 0o755))
 	for _, format := range []string{"deb", "rpm"} {
 		var packages [2][]byte
 		for i := range packages {
 			text, err := os.ReadFile(packBinary(t, small, format, "0~git1"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			packages[i] = text
 		}
 		if string(packages[0]) != string(packages[1]) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // program is a unit's program, which is not installed where the tests run.
@@ -15,22 +17,14 @@ var program = regexp.MustCompile(`(?m)^(Exec\w+=)\S+`)
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../deploy/*.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	board, err := filepath.Glob("../../deploy/board/*.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, file := range append(files, board...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		unit := filepath.Join(t.TempDir(), filepath.Base(file))
-		if err := os.WriteFile(unit, program.ReplaceAll(text, []byte("$1/bin/true")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(unit, program.ReplaceAll(text, []byte("$1/bin/true")), 0o644))
 		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify %s: %v\n%s", file, err, out)
 		}

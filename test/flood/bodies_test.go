@@ -29,6 +29,7 @@ const (
 // TestBodies sends requests that are small, but become large: with many empty objects, in each media type and for each verb. Without
 // bounds, one of them takes more than a GiB.
 func TestBodies(t *testing.T) {
+	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := startTargetWith(t, sqube.Options{Datastore: engine.Datastore, Env: []string{"GOMEMLIMIT=300MiB"}})
 		c := kubernetes.NewForConfigOrDie(s.config)
@@ -85,9 +86,7 @@ func TestBodies(t *testing.T) {
 				m.Data[fmt.Sprint("key-", i)] = "value"
 			}
 			created, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), m, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			created.Data["key-1"] = "changed"
 			if _, err := c.CoreV1().ConfigMaps("default").Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 				t.Error(err)
@@ -117,8 +116,6 @@ func (s *target) send(ctx context.Context, method, path, mediaType, body string)
 func encode(t *testing.T, encoder runtime.Encoder, obj runtime.Object) string {
 	t.Helper()
 	data, err := runtime.Encode(encoder, obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(data)
 }

@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestQuickCancels uses a well-behaved client that cancels a thousand requests and a thousand watches over one connection,
 // which must stay open.
 func TestQuickCancels(t *testing.T) {
+	t.Parallel()
 	s := startTarget(t)
 	var connections atomic.Int32
 	var http2 http.Protocols
@@ -36,9 +39,7 @@ func TestQuickCancels(t *testing.T) {
 		}
 		return err
 	}
-	if err := get(t.Context(), "/readyz"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, get(t.Context(), "/readyz"))
 	const times = 1000
 	for range times {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -48,13 +49,9 @@ func TestQuickCancels(t *testing.T) {
 		if err := <-result; err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if err := get(t.Context(), "/api/v1/configmaps?watch=true"); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, get(t.Context(), "/api/v1/configmaps?watch=true"))
 	}
-	if err := get(t.Context(), "/readyz"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, get(t.Context(), "/readyz"))
 	if n := connections.Load(); n != 1 {
 		t.Errorf("the client needed %d connections", n)
 	}

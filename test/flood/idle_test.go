@@ -34,9 +34,7 @@ const (
 // then authenticated ones, half of them over HTTP/2.
 func TestIdleConnections(t *testing.T) {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	unknown, known := int(min(unknownConnections, limit.Cur-spareFiles)), int(min(knownConnections, limit.Cur-spareFiles))
 	s := startTarget(t)
 	t.Run("without credentials", func(t *testing.T) {
@@ -140,6 +138,7 @@ func (s *target) dial2(ctx context.Context, config *tls.Config) (net.Conn, error
 
 // TestFewFiles connects more clients without credentials than the server may open files.
 func TestFewFiles(t *testing.T) {
+	t.Parallel()
 	const files = 256
 	s := startTargetWith(t, sqube.Options{Datastore: harness.SQLite(t), Prepare: func(cmd *exec.Cmd) {
 		// The shell replaces itself with sqube.

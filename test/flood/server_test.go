@@ -50,14 +50,10 @@ func startTargetWith(t *testing.T, o sqube.Options) *target {
 	s := sqube.Start(t, o)
 	config := s.Config(t)
 	trusted, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if trusted.GetClientCertificate != nil {
 		certificate, err := trusted.GetClientCertificate(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		trusted.GetClientCertificate, trusted.Certificates = nil, []tls.Certificate{*certificate}
 	}
 	trusted.ServerName = "127.0.0.1"
@@ -79,9 +75,7 @@ func (s *target) credentials(i int) *tls.Config {
 func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	t.Helper()
 	// Resets the kernel's record of the peak memory.
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { s.guard(ctx, t) })
@@ -94,9 +88,7 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	watching.Wait()
 	known.CloseIdleConnections()
 	peak, err := s.memory("VmHWM")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if peak > memoryLimit {
 		t.Errorf("the server used %d MiB, and may use %d", peak, memoryLimit)
 	}

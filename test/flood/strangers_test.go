@@ -11,6 +11,7 @@ import (
 // TestStrangers runs as many clients without credentials as the server keeps, each with as many requests as a connection may
 // have, that read no responses.
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	const clients, requests = 1000, 100
 	s := startTarget(t)
 	s.under(t, func(ctx context.Context) {

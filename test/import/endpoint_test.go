@@ -27,20 +27,14 @@ import (
 func TestEtcdEndpoint(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	dir := t.TempDir()
 	files := []string{"--cacert", filepath.Join(dir, "tls.crt"), "--cert", filepath.Join(dir, "tls.crt"), "--key", filepath.Join(dir, "tls.key")}
 	for path, data := range map[string][]byte{files[1]: certificate, files[5]: key} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, data, 0o600))
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	snapshot := recording(t, "etcd")
 	url := "https://" + serveEtcd(t, snapshot, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
 	engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
@@ -81,9 +75,7 @@ func serveEtcd(t *testing.T, snapshot string, config *tls.Config) string {
 	t.Helper()
 	e := readSnapshot(t, snapshot)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
 	etcdserverpb.RegisterKVServer(server, e)
 	etcdserverpb.RegisterLeaseServer(server, e)
@@ -95,9 +87,7 @@ func serveEtcd(t *testing.T, snapshot string, config *tls.Config) string {
 func readSnapshot(t *testing.T, path string) *etcd {
 	t.Helper()
 	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer db.Close()
 	e, byKey := &etcd{}, map[string]*mvccpb.KeyValue{}
 	err = db.View(func(tx *bolt.Tx) error {
@@ -114,9 +104,7 @@ func readSnapshot(t *testing.T, path string) *etcd {
 			return nil
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, kv := range byKey {
 		e.keys = append(e.keys, kv)
 	}

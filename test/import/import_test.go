@@ -107,16 +107,12 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	snapshot := recording(t, "etcd")
 	whole, err := os.ReadFile(snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	damaged, cut, raw := filepath.Join(t.TempDir(), "damaged"), filepath.Join(t.TempDir(), "cut"), filepath.Join(t.TempDir(), "raw")
 	flipped := append([]byte(nil), whole...)
 	flipped[len(flipped)/2] ^= 1
 	for path, data := range map[string][]byte{damaged: flipped, cut: whole[:len(whole)/2+100], raw: whole[:len(whole)-32]} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, data, 0o600))
 	}
 	for want, arguments := range map[string][]string{
 		"--from must be kine-sqlite, kine-postgres or etcd": {"--from", "zookeeper", snapshot},
@@ -141,9 +137,7 @@ func TestDamagedSnapshot(t *testing.T) {
 	whole, cut := recorded(t, "etcd.state"), filepath.Join(t.TempDir(), "cut")
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		for _, part := range []int{2, 3, 8} {
-			if err := os.WriteFile(cut, whole[:len(whole)/part], 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(cut, whole[:len(whole)/part], 0o600))
 			refuses(t, "the snapshot is damaged: ", "import", "--datastore", engine.Datastore, "--from", "etcd", cut, "--skip-hash-check")
 		}
 		succeeds(t, append([]string{"import", "--datastore", engine.Datastore, "--from", "etcd", recording(t, "etcd")}, encryption...)...)
@@ -153,9 +147,7 @@ func TestDamagedSnapshot(t *testing.T) {
 func emptyFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, nil, 0o600))
 	return path
 }
 

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // authority is a certificate authority of the old cluster.
@@ -38,9 +40,7 @@ func newAuthority(t *testing.T) *authority {
 func newKey(t *testing.T) *rsa.PrivateKey {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return key
 }
 
@@ -51,9 +51,7 @@ func (a *authority) pem() []byte { return encode(a.certificate.Raw) }
 func (a *authority) write(t *testing.T, certificate, key string) {
 	t.Helper()
 	for path, data := range map[string][]byte{certificate: a.pem(), key: keyPEM(t, a.key)} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, data, 0o600))
 	}
 }
 
@@ -69,9 +67,7 @@ func (a *authority) client(t *testing.T, url string, servers *authority, user st
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, a.certificate, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAData: servers.pem(), CertData: encode(der), KeyData: keyPEM(t, key)}}
 }
 
@@ -82,9 +78,7 @@ func encode(der []byte) []byte {
 func keyPEM(t *testing.T, key *rsa.PrivateKey) []byte {
 	t.Helper()
 	data, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return data
 }
 
@@ -92,9 +86,7 @@ func keyPEM(t *testing.T, key *rsa.PrivateKey) []byte {
 func user(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Error(err)

@@ -34,9 +34,7 @@ func recorded(t *testing.T, name string) []byte {
 func recording(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "state")
-	if err := os.WriteFile(path, recorded(t, name+".state"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, recorded(t, name+".state"), 0o600))
 	return path
 }
 
@@ -45,9 +43,7 @@ func kineDatabase(t *testing.T) string {
 	t.Helper()
 	dsn := harness.Postgres(t)
 	connection, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer connection.Close(t.Context())
 	// kine: pkg/drivers/pgsql/pgsql.go
 	_, err = connection.Exec(t.Context(), `CREATE TABLE kine (id BIGSERIAL PRIMARY KEY, name text COLLATE "C", created INTEGER, deleted INTEGER,
@@ -55,9 +51,7 @@ create_revision BIGINT, prev_revision BIGINT, lease INTEGER, value bytea, old_va
 	if err == nil {
 		_, err = connection.PgConn().CopyFrom(t.Context(), bytes.NewReader(recorded(t, "kine-postgres.state")), "COPY kine FROM STDIN")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return dsn
 }
 
@@ -70,8 +64,6 @@ type answers struct {
 func recordedAnswers(t *testing.T, name string) answers {
 	t.Helper()
 	var a answers
-	if err := json.Unmarshal(recorded(t, name+".answers.json"), &a); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(recorded(t, name+".answers.json"), &a))
 	return a
 }

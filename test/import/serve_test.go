@@ -26,16 +26,10 @@ import (
 func serves(t *testing.T, engine harness.Engine, name string) {
 	t.Helper()
 	var revision int64
-	if err := harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision))
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "pki", "sa.key"), recorded(t, name+".sa.key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
+	harness.Must(t, os.WriteFile(filepath.Join(dir, "pki", "sa.key"), recorded(t, name+".sa.key"), 0o600))
 	// As with kubeadm's keys, and with those of k3s, where clients have a separate authority.
 	servers, clients := newAuthority(t), newAuthority(t)
 	servers.write(t, filepath.Join(dir, "pki", "ca.crt"), filepath.Join(dir, "pki", "ca.key"))
@@ -47,9 +41,7 @@ func serves(t *testing.T, engine harness.Engine, name string) {
 	config := s.Config(t)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	a := recordedAnswers(t, name)
 	for path, want := range a.Lists {
 		got, err := client.RESTClient().Get().AbsPath(path).Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
@@ -79,9 +71,7 @@ func items(t *testing.T, list []byte) map[string]any {
 	t.Helper()
 	var parsed unstructured.UnstructuredList
 	var raw struct{ Items []map[string]any }
-	if err := json.Unmarshal(list, &raw); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(list, &raw))
 	for _, item := range raw.Items {
 		parsed.Items = append(parsed.Items, unstructured.Unstructured{Object: item})
 	}
@@ -104,9 +94,7 @@ func writes(t *testing.T, client kubernetes.Interface, revision int64) {
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("prod")
 	made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if version, err := strconv.ParseInt(made.ResourceVersion, 10, 64); err != nil || version <= revision {
 		t.Errorf("a new object has resourceVersion %s, after an import that ended at %d", made.ResourceVersion, revision)
 	}
@@ -120,9 +108,7 @@ func writes(t *testing.T, client kubernetes.Interface, revision int64) {
 	// Addresses and ports of Services are in use.
 	services := client.CoreV1().Services("prod")
 	web, err := services.Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, spec := range []corev1.ServiceSpec{
 		{ClusterIP: web.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 80}}},
 		{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}},

@@ -37,21 +37,15 @@ func TestInformersSeeEveryChange(t *testing.T) {
 		defer cancel()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		client := ledger.NewClient(t, server.Config(t))
-		if err := ledger.Prepare(ctx, client); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, ledger.Prepare(ctx, client))
 		observers := observe(t, ctx, server.Config(t), client)
 
 		book := ledger.New()
 		load := startLoad(ctx, book, client)
-		if err := load.reach(ctx, changes*2/5); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, load.reach(ctx, changes*2/5))
 		server.Stop(t)
 		server.Start(t)
-		if err := load.wait(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, load.wait())
 		if n := book.Changes(); n < changes {
 			t.Fatalf("%d changes were acknowledged, not %d", n, changes)
 		}
@@ -69,9 +63,7 @@ func finish(t *testing.T, ctx context.Context, book *ledger.Ledger, client dynam
 		// the second one.
 		for range 2 {
 			version, err := last.Last(ctx, kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, o := range observers {
 				if o.kind.Resource != kind.Resource {
 					continue

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/test/crash/ledger"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // observer receives the changes of one kind.
@@ -36,9 +37,7 @@ func observe(t *testing.T, ctx context.Context, config *rest.Config, client dyna
 	var all []observer
 	for _, kind := range kinds {
 		log, err := ledger.Follow(ctx, client, kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		all = append(all, observer{
 			name: "watch", kind: kind, log: log, lists: func() int { return 1 },
 			check: func(book *ledger.Ledger, seen []ledger.Event, _ int) error { return book.CheckEvents(kind, seen) },
@@ -57,13 +56,9 @@ func inform(t *testing.T, ctx context.Context, config *rest.Config, name string,
 	requests := newCounter()
 	config.Wrap(requests.wrap)
 	typedClient, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	dynamicClient, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	typed := informers.NewSharedInformerFactory(typedClient, 0)
 	custom := dynamicinformer.NewDynamicSharedInformerFactory(dynamicClient, 0)
 	shared := map[string]cache.SharedIndexInformer{

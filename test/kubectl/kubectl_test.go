@@ -20,7 +20,8 @@ var (
 	record  = flag.Bool("record", false, "rewrite the transcripts with the output of that cluster")
 )
 
-// TestKubectl runs each transcript on a new server with an empty database.
+// TestKubectl runs each transcript on a new server with an empty database, every other one on Postgres: what kubectl prints does not
+// depend on the engine.
 func TestKubectl(t *testing.T) {
 	if *record && *against == "" {
 		t.Fatal("-record needs -against: sqube's own output is not the reference")
@@ -29,7 +30,7 @@ func TestKubectl(t *testing.T) {
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("found no transcripts: %v", err)
 	}
-	for _, script := range scripts {
+	for i, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txt"), func(t *testing.T) {
 			steps := read(t, script)
 			if *against != "" {
@@ -41,13 +42,12 @@ func TestKubectl(t *testing.T) {
 				return
 			}
 			t.Parallel()
-			harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-				server := sqube.Start(t, sqube.Options{
-					Datastore: engine.Datastore,
-					Args:      []string{"--service-cluster-ip-range=10.0.0.0/24"}, // the transcripts name addresses
-				})
-				compare(t, script, steps, replay(t, steps, server.Kubeconfig))
+			database := []func(testing.TB) string{harness.SQLite, harness.Postgres}[i%2]
+			server := sqube.Start(t, sqube.Options{
+				Datastore: database(t),
+				Args:      []string{"--service-cluster-ip-range=10.0.0.0/24"}, // the transcripts name addresses
 			})
+			compare(t, script, steps, replay(t, steps, server.Kubeconfig))
 		})
 	}
 }
@@ -66,18 +66,12 @@ func compare(t *testing.T, script string, want, got transcript) {
 func replay(t *testing.T, steps transcript, kubeconfig string) transcript {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(dir, os.DirFS("testdata")))
 	// A copy, since transcripts change the current namespace.
 	own, err := os.ReadFile(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, own, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(kubeconfig, own, 0o600))
 	sh := shell{dir: dir, env: sqube.KubectlEnv(t, kubeconfig)}
 	var done transcript
 	for _, s := range steps {
@@ -90,9 +84,7 @@ func replay(t *testing.T, steps transcript, kubeconfig string) transcript {
 func read(t *testing.T, path string) transcript {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	steps, err := parse(string(text))
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -102,7 +94,5 @@ func read(t *testing.T, path string) transcript {
 
 func write(t *testing.T, path string, steps transcript) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(steps.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte(steps.String()), 0o644))
 }

@@ -23,7 +23,7 @@ var placeholders = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? \+0000( UTC)?`), "<time>"},
 	{regexp.MustCompile(`(?m)^([IWE])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ `), "$1<time> "},
 	// Once in a hundred times, kubectl logs its own --timeout: it notices the end of its list or watch before the timeout.
-	{regexp.MustCompile(`(?m)^E<time> reflector\.go:\d+\] "Failed to watch" err=".*context deadline exceeded.*\n`), ""},
+	{regexp.MustCompile(`(?m)^[EI]<time> reflector\.go:\d+\] "(Failed to watch" err=".*context deadline exceeded|Warning: watch ended with error".*very short watch).*\n`), ""},
 	{regexp.MustCompile(`\bX509SHA256=[0-9a-f]{64}`), "X509SHA256=<sum>"},
 	{regexp.MustCompile(`\bkube-api-access-\w{5}\b`), "kube-api-access-<n>"},
 	{regexp.MustCompile(`/(LIVE|MERGED)-\d+/`), "/$1-<n>/"},

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // commandTimeout limits one command of a transcript, including what it waits for, on a busy machine. It is longer than the
@@ -61,9 +63,7 @@ func diff(t *testing.T, want, got string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"want": want, "got": got} {
-		if err := os.WriteFile(dir+"/"+name, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(dir+"/"+name, []byte(text+"\n"), 0o600))
 	}
 	cmd := exec.Command("diff", "-u", "--label", "want", "--label", "got", "want", "got")
 	cmd.Dir = dir

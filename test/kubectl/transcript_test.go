@@ -1,6 +1,10 @@
 package kubectl
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sqube/sqube/test/harness"
+)
 
 func TestTranscriptKeepsItsForm(t *testing.T) {
 	const text = `# What there is.
@@ -23,9 +27,7 @@ error
 $ true
 `
 	steps, err := parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(steps) != 3 || steps[0].output != "data:\n  a: |\n    1\n\n    2" || steps[1].command != "kubectl get nothing |\ncat" || steps[2].output != "" {
 		t.Errorf("parsed as %+v", steps)
 	}

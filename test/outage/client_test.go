@@ -104,6 +104,8 @@ func refused(response *http.Response, body []byte) error {
 		return errors.New("the message does not mention the datastore")
 	case response.Header.Get("Retry-After") == "" || status.Details == nil || status.Details.RetryAfterSeconds == 0:
 		return errors.New("no Retry-After")
+	case strings.Contains(status.Message, "\n"):
+		return errors.New("the message has several lines")
 	}
 	return nil
 }
@@ -117,18 +119,12 @@ type watching struct {
 func (c *cluster) watch(t *testing.T) *watching {
 	t.Helper()
 	list, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
 		c.URL+"/api/v1/namespaces/default/configmaps?watch=true&labelSelector=of%3Doutage&resourceVersion="+list.ResourceVersion, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	response, err := c.http.Do(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("the watch returned %s", response.Status)

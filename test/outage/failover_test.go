@@ -83,9 +83,7 @@ func TestFailover(t *testing.T) {
 		})
 	}
 	harness.Eventually(t, "there are writes", func() bool { return count() > 20 })
-	if err := p.primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.primary.Kill())
 	before := count()
 	execute(t, p.standby.DSN(), "ALTER SYSTEM RESET synchronous_standby_names")
 	execute(t, p.standby.DSN(), "SELECT pg_reload_conf()")
@@ -94,9 +92,7 @@ func TestFailover(t *testing.T) {
 	stop()
 	writing.Wait()
 	list, err := p.servers[0].CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	kept := map[string]string{}
 	for _, object := range list.Items {
 		kept[object.Name] = object.ResourceVersion
@@ -126,32 +122,22 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 	lister := factory.Core().V1().ConfigMaps().Lister().ConfigMaps("default")
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	if err := p.standby.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.standby.Stop())
 	w := c.watch(t)
 	newest := 0
 	for i := range 5 {
 		lost, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(fmt.Sprint("lost-", i)), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		newest = version(t, lost)
 	}
 	harness.Eventually(t, "the informer has them", func() bool { _, err := lister.Get("lost-4"); return err == nil })
-	if err := p.primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.standby.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.primary.Kill())
+	harness.Must(t, p.standby.Start())
 	execute(t, p.standby.DSN(), "SELECT pg_promote()")
 	for _, s := range p.servers {
 		s.WaitReady(t)
 		list, err := s.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if at, err := strconv.Atoi(list.ResourceVersion); err != nil || at <= newest {
 			t.Errorf("a list is at resourceVersion %s, but %d was seen before", list.ResourceVersion, newest)
 		}
@@ -191,9 +177,7 @@ func TestFailoverThatLosesWrites(t *testing.T) {
 		}
 		slices.Sort(there)
 		cached, err := lister.List(labels.Everything())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var known []string
 		for _, object := range cached {
 			known = append(known, object.Name)

@@ -136,9 +136,7 @@ func prepareForms(t *testing.T, c *cluster) {
 	} {
 		harness.Eventually(t, "a resource exists in "+object.path, func() bool {
 			response, body, err := c.do(t, request{method: http.MethodPost, path: object.path, body: object.body})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if response.StatusCode >= 400 && response.StatusCode != http.StatusNotFound {
 				t.Fatalf("creating in %s: %s", object.path, body)
 			}

@@ -39,12 +39,8 @@ func TestDeadClientIsLetGo(t *testing.T) {
 		t.Run(client.dies, func(t *testing.T) {
 			proxy := faults.NewProxy(t, harness.ParseDSN(t, dsn).Host)
 			conn, err := pgx.Connect(t.Context(), through(t, dsn, proxy.Addr()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := client.begin(conn); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
+			harness.Must(t, client.begin(conn))
 			proxy.Drop()
 			c.creates(t, "after-one-that-died-"+client.name)
 		})

@@ -113,13 +113,9 @@ func (l *brokenList) begin(t *testing.T, c *cluster, path string) {
 		config.NextProtos = []string{"http/1.1"}
 	}
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path+l.path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request.Header.Set("Accept", l.accept)
 	if l.gzip {
 		request.Header.Set("Accept-Encoding", "gzip")

@@ -3,6 +3,7 @@ package outage
 import (
 	"fmt"
 	"net/http"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestLosingPostgres takes the database away in several ways. Meanwhile each request gets a retryable error in time; afterwards
@@ -37,9 +39,7 @@ func TestLosingPostgres(t *testing.T) {
 	do := func(steps ...func() error) func(*testing.T) {
 		return func(t *testing.T) {
 			for _, step := range steps {
-				if err := step(); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, step())
 			}
 		}
 	}
@@ -48,11 +48,12 @@ func TestLosingPostgres(t *testing.T) {
 	for i, fault := range []struct {
 		name          string
 		lose, recover func(*testing.T)
+		kubectl       string // prints this and more
 	}{
-		{"its packets are lost", do(plain(proxy.Drop)), do(plain(proxy.Resume))},
-		{"it hangs", do(signal(syscall.SIGSTOP)), do(signal(syscall.SIGCONT))},
-		{"it crashes", do(postgres.StopAtOnce), do(postgres.Start)},
-		{"its packets are lost, and then it is replaced", do(plain(proxy.Drop)), do(postgres.Stop, plain(proxy.Cut), postgres.Start, plain(proxy.Resume))},
+		{"its packets are lost", do(plain(proxy.Drop)), do(plain(proxy.Resume)), ""},
+		{"it hangs", do(signal(syscall.SIGSTOP)), do(signal(syscall.SIGCONT)), ""},
+		{"it crashes", do(postgres.StopAtOnce), do(postgres.Start), "Error from server (ServiceUnavailable): the datastore is unavailable, try again"},
+		{"its packets are lost, and then it is replaced", do(plain(proxy.Drop)), do(postgres.Stop, plain(proxy.Cut), postgres.Start, plain(proxy.Resume)), ""},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			name := fmt.Sprint("before-", i)
@@ -87,6 +88,16 @@ func TestLosingPostgres(t *testing.T) {
 					t.Errorf("%s: %v, %v\n%s", path, response, err, body)
 				}
 			}
+			if found := sqube.StoreMetrics(t, c); found["unreachable_seconds"] <= 0 || found["failures_total"] == 0 {
+				t.Errorf("the metrics are %v", found)
+			}
+			if fault.kubectl != "" {
+				kubectl := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), "get", "--raw", configMaps+"/"+name)
+				kubectl.Env = sqube.KubectlEnv(t, c.Kubeconfig)
+				if out, err := kubectl.CombinedOutput(); err == nil || !strings.HasPrefix(string(out), fault.kubectl) {
+					t.Errorf("kubectl shows %v\n%s", err, out)
+				}
+			}
 			fault.recover(t)
 			c.WaitReady(t)
 			name = fmt.Sprint("after-", i)
@@ -101,6 +112,10 @@ func TestLosingPostgres(t *testing.T) {
 					break
 				}
 			}
+			harness.Eventually(t, "the metrics show that Postgres responds", func() bool {
+				found := sqube.StoreMetrics(t, c)
+				return found["unreachable_seconds"] == 0 && found["tail_lag_seconds"] == 0
+			})
 		})
 	}
 	t.Run("its connections are killed", func(t *testing.T) {
@@ -139,6 +154,7 @@ func TestLosingPostgres(t *testing.T) {
 	if found := regexp.MustCompile(`(?m)^panic: .*|.*panicked: true.*|.*Observed a panic.*`).Find(c.Output(t)); found != nil {
 		t.Errorf("the server's log has a panic: %s", found)
 	}
+	c.Stop(t)
 }
 
 // controllersRun waits until the controllers run: each has its own goroutines.
@@ -149,9 +165,7 @@ func controllersRun(t *testing.T, c *cluster) {
 	if err == nil {
 		err = namespaces.Delete(t.Context(), "settles", metav1.DeleteOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	harness.Eventually(t, "a namespace is emptied", func() bool {
 		_, err := namespaces.Get(t.Context(), "settles", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -166,9 +180,7 @@ func viewer(t *testing.T, c *cluster) (token string) {
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "default"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	harness.Eventually(t, "a service account's token is valid", func() bool {
 		got, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {
@@ -202,9 +214,7 @@ func lost(t *testing.T, c *cluster, r request, timeout time.Duration) {
 func serving(t *testing.T, c *cluster) []string {
 	t.Helper()
 	_, body, err := c.do(t, request{method: http.MethodGet, path: "/debug/pprof/goroutine?debug=2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	stacks := strings.Split(string(body), "\n\n")
 	return slices.DeleteFunc(stacks, func(stack string) bool { return !strings.Contains(stack, "k8s.io/apiserver/pkg/server/filters.") })
 }

@@ -30,9 +30,7 @@ func TestPooler(t *testing.T) {
 	var expected []string
 	for i := range 20 {
 		name := fmt.Sprint("pooled-", i)
-		if err := servers[i%2].create(t, name); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, servers[i%2].create(t, name))
 		if _, err := servers[1-i%2].CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -85,9 +85,7 @@ type withheld struct {
 func newWithheld(t *testing.T, c *cluster, secret string) *withheld {
 	t.Helper()
 	anonymous, err := rest.HTTPClientFor(rest.AnonymousClientConfig(c.Config(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	prepareForms(t, c)
 	return &withheld{c, anonymous, viewer(t, c), regexp.MustCompile(`(?i)` + secret + "|" + statements)}
 }
@@ -95,9 +93,7 @@ func newWithheld(t *testing.T, c *cluster, secret string) *withheld {
 // fails runs lose, sends every kind of request and runs recover. logged is a pattern of what the server then logs.
 func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func() error) {
 	t.Run(name, func(t *testing.T) {
-		if err := lose(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, lose())
 		var asking sync.WaitGroup
 		for _, f := range forms {
 			for who, token := range map[string]string{"nobody": "", "a user": w.token, "a stranger": "nonsense", "the administrator": administrator} {
@@ -117,9 +113,7 @@ func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func()
 			w.send(t, forms[0], administrator) // frequent failures are not all logged
 			return regexp.MustCompile(logged).Match(w.Output(t))
 		})
-		if err := recover(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, recover())
 		w.WaitReady(t)
 		// Events do not reveal it either.
 		if _, answer := w.send(t, form{method: http.MethodGet, path: "/api/v1/events"}, administrator); w.secret.MatchString(answer) {

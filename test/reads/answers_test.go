@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // forms are the media types of responses, besides JSON.
@@ -27,9 +29,7 @@ func testAnswers(t *testing.T, c *cluster, path string) {
 	merge, smart, apply := string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)
 	whole := c.get(t, c.http, path)
 	var object metav1.PartialObjectMetadata
-	if err := json.Unmarshal(whole.body, &object); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(whole.body, &object))
 	n := 0
 	label := func() []byte {
 		n++
@@ -55,22 +55,14 @@ func (c *cluster) answered(t *testing.T, method, path, accept, content string, b
 	t.Helper()
 	for range 20 {
 		request, err := http.NewRequestWithContext(t.Context(), method, c.config.Host+path, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		request.Header.Set("Accept", accept)
 		request.Header.Set("Content-Type", content)
 		response, err := c.http.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		written, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := response.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
+		harness.Must(t, response.Body.Close())
 		if response.StatusCode == http.StatusConflict {
 			body = c.get(t, c.http, path).body
 			continue
@@ -100,20 +92,14 @@ func (c *cluster) answered(t *testing.T, method, path, accept, content string, b
 func madeAsRead(t *testing.T, client dynamic.ResourceInterface, made *unstructured.Unstructured) {
 	t.Helper()
 	read, err := client.Get(t.Context(), made.GetName(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if read.GetResourceVersion() != made.GetResourceVersion() {
 		return // a controller was faster
 	}
 	got, err := made.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	want, err := read.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if problem := firstDifference(got, want); problem != nil {
 		t.Errorf("creating %s: compared with a get of the object, %v", made.GetKind(), problem)
 	}

@@ -48,9 +48,7 @@ func newCluster(t *testing.T, server *sqube.Server, engine harness.Engine) *clus
 func (c *cluster) client(t *testing.T, http2 bool) *http.Client {
 	t.Helper()
 	trust, err := rest.TLSConfigFor(c.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	transport := &http.Transport{TLSClientConfig: trust, DisableCompression: true, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!http2)
 	transport.Protocols.SetHTTP2(http2)
@@ -69,17 +67,13 @@ type answer struct {
 func (c *cluster) get(t *testing.T, client *http.Client, path string, headers ...string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request.Header.Set("Accept", "application/json")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

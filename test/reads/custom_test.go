@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 const (
@@ -33,9 +35,7 @@ func movings(version string) string {
 // storage version and others.
 func testCustom(t *testing.T, c *cluster) {
 	definitions, err := os.ReadFile("testdata/custom.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, text := range strings.Split(string(definitions), "\n---\n") {
 		c.change(t, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/yaml", text)
 	}
@@ -98,15 +98,11 @@ func testCustom(t *testing.T, c *cluster) {
 func richMetadata(t *testing.T, c *cluster) string {
 	t.Helper()
 	owner, err := c.typed.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	enrich(object, owner.UID)
 	text, err := json.Marshal(object.Object["metadata"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text[1:])
 }
 
@@ -120,19 +116,13 @@ func (c *cluster) create(t *testing.T, path, version, kind, metadata, fields str
 func (c *cluster) change(t *testing.T, method, path, contentType, body string) []byte {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, c.config.Host+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request.Header.Set("Content-Type", contentType)
 	response, err := c.http.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if response.StatusCode >= 300 {
 		t.Fatalf("%s %s answers %s: %s", method, path, response.Status, answer)
 	}
@@ -196,9 +186,7 @@ func sameForms(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	want := &metav1.PartialObjectMetadataList{}
 	whole := c.get(t, c.http, path)
-	if err := json.Unmarshal(whole.body, want); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(whole.body, want))
 	path += "?resourceVersionMatch=Exact&resourceVersion=" + want.ResourceVersion
 	for _, accept := range []string{
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",

@@ -32,9 +32,7 @@ func testEdited(t *testing.T, c *cluster) {
 	edit(t, db, "gadgets", func(value string) string { return strings.Replace(value, `"spec":{`, `"spec":{"zz":1,`, 1) })
 	edit(t, db, "frees", func(value string) string { return rearrange(t, value) })
 	edit(t, db, "movings", func(value string) string { return strings.Replace(value, `"a":"x"`, `"b":"y"`, 1) })
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, db.Close())
 	c.server.Start(t)
 
 	// A row in the expected form is sent unchanged: this proves that there really are two ways to compare.
@@ -86,13 +84,9 @@ func edit(t *testing.T, db *sql.DB, resource string, change func(string) string)
 func rearrange(t *testing.T, value string) string {
 	t.Helper()
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(value), &fields); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal([]byte(value), &fields))
 	byName, err := json.MarshalIndent(fields, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(byName)
 }
 
@@ -100,9 +94,7 @@ func rearrange(t *testing.T, value string) string {
 func older(t *testing.T, value string) string {
 	t.Helper()
 	var object map[string]any
-	if err := json.Unmarshal([]byte(value), &object); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal([]byte(value), &object))
 	object["apiVersion"] = "autoscaling/v1"
 	object["spec"] = map[string]any{
 		"scaleTargetRef":                 map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "older"},
@@ -111,9 +103,7 @@ func older(t *testing.T, value string) string {
 	}
 	object["status"] = map[string]any{"currentReplicas": 0, "desiredReplicas": 0}
 	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 
@@ -125,9 +115,7 @@ func sameMeaning(t *testing.T, c *cluster, path string) {
 		path string
 		into *any
 	}{{path, &got}, {pretty(path), &want}} {
-		if err := json.Unmarshal(c.get(t, c.http, read.path).body, read.into); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, json.Unmarshal(c.get(t, c.http, read.path).body, read.into))
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("GET %s: got\n%v, want\n%v", path, got, want)

@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 const namespace = "default"
@@ -33,20 +35,14 @@ const namespace = "default"
 func createObjects(t *testing.T, c *cluster) {
 	t.Helper()
 	groups, err := restmapper.GetAPIGroupResources(c.typed.Discovery())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	mapper := restmapper.NewDiscoveryRESTMapper(groups)
 	owner, err := c.typed.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, object := range manifests(t) {
 		enrich(object, owner.UID)
 		mapping, err := mapper.RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var client dynamic.ResourceInterface = c.dynamic.Resource(mapping.Resource)
 		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 			client = c.dynamic.Resource(mapping.Resource).Namespace(namespace)
@@ -115,9 +111,7 @@ func enrich(object *unstructured.Unstructured, owner types.UID) {
 func manifests(t *testing.T) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/objects.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request, certificate := certificates(t)
 	filled := strings.NewReplacer("CERTIFICATE", string(certificate), "REQUEST", string(request)).Replace(string(text))
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(filled), 4096)
@@ -136,21 +130,15 @@ func manifests(t *testing.T) (objects []*unstructured.Unstructured) {
 func certificates(t *testing.T) (request, authority []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: "reads"}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "reads"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if authority, err = json.Marshal(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 const (
@@ -28,9 +30,7 @@ const (
 func testResources(t *testing.T, c *cluster) {
 	createObjects(t, c)
 	_, groups, err := c.typed.Discovery().ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	seen := map[string]bool{}
 	for _, group := range groups {
 		for _, resource := range group.APIResources {
@@ -79,9 +79,7 @@ func testCollection(t *testing.T, c *cluster, path string) (names []string) {
 	var list struct {
 		Items []metav1.PartialObjectMetadata
 	}
-	if err := json.Unmarshal(whole.body, &list); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(whole.body, &list))
 	for _, item := range list.Items {
 		names = append(names, item.Name)
 	}
@@ -132,9 +130,7 @@ func testPages(t *testing.T, c *cluster, path string, query url.Values, want int
 			return
 		}
 		var list metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(page.body, &list); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, json.Unmarshal(page.body, &list))
 		n += len(list.Items)
 		if list.Continue == "" {
 			break

@@ -20,9 +20,7 @@ func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	datastore, key := harness.Postgres(t), sqube.KeyFile(t)
 	port, err := harness.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	address := func(i int) string { return fmt.Sprint("192.0.2.", i) } // TEST-NET-1: never contacted
 	more := map[int][]string{
 		0: {"--shutdown-delay-duration=1h"},
@@ -60,9 +58,7 @@ func TestEndpoints(t *testing.T) {
 	})
 
 	// SIGTERM: server 0 withdraws its address, but keeps serving for an hour.
-	if err := syscall.Kill(replicas[0].Pid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Kill(replicas[0].Pid(), syscall.SIGTERM))
 	harness.Eventually(t, "a stopping server is withdrawn", func() bool { return published(last, 1, 2) && len(identities(t, last)) == len(before)-1 })
 	if err := get(t, replicas[0], "/readyz"); err == nil {
 		t.Error("a stopping server reports that it is ready")
@@ -95,9 +91,7 @@ func TestEndpoints(t *testing.T) {
 func endpoints(t *testing.T, r replica, port int) []string {
 	t.Helper()
 	old, err := r.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var addresses, sliced []string
 	for _, subset := range old.Subsets {
 		for _, address := range subset.Addresses {
@@ -108,9 +102,7 @@ func endpoints(t *testing.T, r replica, port int) []string {
 		}
 	}
 	list, err := r.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, slice := range list.Items {
 		for _, endpoint := range slice.Endpoints {
 			sliced = append(sliced, endpoint.Addresses...)
@@ -128,9 +120,7 @@ func endpoints(t *testing.T, r replica, port int) []string {
 func identities(t *testing.T, r replica) []string {
 	t.Helper()
 	list, err := r.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var names []string
 	for _, lease := range list.Items {
 		names = append(names, lease.Name)

@@ -67,9 +67,7 @@ func TestSharedKeys(t *testing.T) {
 	t.Run("a kubeconfig is created from the database alone", func(t *testing.T) {
 		text := succeeds(t, "kubeconfig", "--datastore", datastore, keyFlag, key, "--user", "jane", "--server", replicas[1].URL)
 		config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if user := self(t, config); user != "jane" {
 			t.Errorf("jane is %q", user)
 		}
@@ -86,12 +84,8 @@ func TestSharedKeys(t *testing.T) {
 	})
 	t.Run("a server that has lost its files has the same keys again", func(t *testing.T) {
 		replicas[1].Stop(t)
-		if err := os.RemoveAll(dirs[1]); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(dirs[1], 0o700); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.RemoveAll(dirs[1]))
+		harness.Must(t, os.Mkdir(dirs[1], 0o700))
 		replicas[1].Start(t)
 		if !bytes.Equal(readFile(t, filepath.Join(dirs[1], "pki", "ca.crt")), authority) {
 			t.Error("it has a different CA")
@@ -102,9 +96,7 @@ func TestSharedKeys(t *testing.T) {
 			return append([]string{"serve", "--datastore", datastore, "--data-dir", dir, "--bind-address", "127.0.0.1"}, more...)
 		}
 		alien := t.TempDir()
-		if err := os.Mkdir(filepath.Join(alien, "pki"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Mkdir(filepath.Join(alien, "pki"), 0o700))
 		stranger := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t)})
 		copyFile(t, filepath.Join(filepath.Dir(stranger.Kubeconfig), "pki", "sa.key"), filepath.Join(alien, "pki", "sa.key"))
 		stranger.Stop(t)
@@ -174,9 +166,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	config.QPS = -1                           // no client-side limit
 	config.WarningHandler = rest.NoWarnings{} // Endpoints are deprecated
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return client
 }
 
@@ -184,9 +174,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 func self(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	review, err := client(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return review.Status.UserInfo.Username
 }
 
@@ -219,15 +207,11 @@ func errorText(err error) string {
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return data
 }
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.WriteFile(to, readFile(t, from), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(to, readFile(t, from), 0o600))
 }

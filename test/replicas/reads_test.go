@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // readElsewhere reads what was just acknowledged, with many clients at once, each from a different server than it wrote to.
@@ -71,16 +73,12 @@ func listMoves(t *testing.T, replicas []replica) {
 		}
 	}
 	whole, err := maps(0).List(t.Context(), ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	options := metav1.ListOptions{LabelSelector: ours.LabelSelector, Limit: page}
 	var got []corev1.ConfigMap
 	for i := 0; ; i++ {
 		list, err := maps(i).List(t.Context(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		got = append(got, list.Items...)
 		if options.Continue = list.Continue; options.Continue == "" {
 			break
@@ -92,9 +90,7 @@ func listMoves(t *testing.T, replicas []replica) {
 		if _, err := maps(i+2).Update(t.Context(), last, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := maps(i+2).Delete(t.Context(), name(objects-2-i), metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, maps(i+2).Delete(t.Context(), name(objects-2-i), metav1.DeleteOptions{}))
 		if _, err := maps(i+2).Create(t.Context(), configMap(fmt.Sprint("page-new-", i)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -84,17 +84,13 @@ func collected(t *testing.T, r replica, name string) {
 	t.Helper()
 	maps := r.CoreV1().ConfigMaps("default")
 	owner, err := maps.Create(t.Context(), configMap(name), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	owned := configMap(name + "-owned")
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
 	if _, err := maps.Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, maps.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	harness.Eventually(t, "the dependents of "+name+" are collected", func() bool {
 		_, err := maps.Get(t.Context(), owned.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)

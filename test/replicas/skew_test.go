@@ -37,10 +37,10 @@ func TestSkew(t *testing.T) {
 	newServer, oldServer := sqube.Start(t, sqube.Options{Datastore: datastore, Args: args}), sqube.Start(t, older)
 	newer, old := filler(t, newServer), filler(t, oldServer)
 	for _, step := range []error{newer.Create(t.Context()), newer.CreateMore(t.Context()), newer.Change(t.Context()), newer.Settled(t.Context())} {
-		must(t, step)
+		harness.Must(t, step)
 	}
 	written, err := newer.Lists(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	read(t, old.Client, written)
 	touch(t, old.Client, written, "older")
 	read(t, newer.Client, written)
@@ -62,19 +62,12 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func filler(t *testing.T, s *sqube.Server) *everykind.Filler {
 	t.Helper()
 	config := s.Config(t)
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	f, err := everykind.New(config)
-	must(t, err)
+	harness.Must(t, err)
 	return f
 }
 
@@ -115,7 +108,7 @@ func touch(t *testing.T, c kubernetes.Interface, lists map[string]json.RawMessag
 	t.Helper()
 	for path, list := range lists {
 		found, err := everykind.Objects(list)
-		must(t, err)
+		harness.Must(t, err)
 		for _, object := range found {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, by+path)
 			err := c.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(everykind.Path(path, object)).Body(patch).Do(t.Context()).Error()
@@ -136,7 +129,7 @@ func unserved(err error, path string) bool {
 func objects(t *testing.T, list []byte) map[string]any {
 	t.Helper()
 	found, err := everykind.Objects(list)
-	must(t, err)
+	harness.Must(t, err)
 	byName := map[string]any{}
 	for _, object := range found {
 		object.SetManagedFields(nil)

@@ -6,15 +6,15 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // tokenRequest requests a token of the ServiceAccount default from a server.
 func tokenRequest(t *testing.T, r replica) string {
 	t.Helper()
 	request, err := r.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return request.Status.Token
 }
 

@@ -127,18 +127,14 @@ func describe(event watch.Event) string {
 func newest(t *testing.T, r replica) string {
 	t.Helper()
 	list, err := r.CoreV1().ConfigMaps("default").List(t.Context(), ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return list.ResourceVersion
 }
 
 func watchFrom(t *testing.T, r replica, version string) watch.Interface {
 	t.Helper()
 	w, err := r.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: ours.LabelSelector, ResourceVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return w
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/robustness/check"
 	"github.com/sqube/sqube/test/robustness/history"
 	"github.com/sqube/sqube/test/robustness/workload"
@@ -49,7 +50,12 @@ func TestRobustness(t *testing.T) {
 			seed = uint64(rand.Uint32())
 		}
 		for _, c := range played {
-			t.Run(c.name, func(t *testing.T) { round(t, c, seed, *durationFlag, paused[c.name]) })
+			t.Run(c.name, func(t *testing.T) {
+				if *forFlag == 0 {
+					t.Parallel()
+				}
+				round(t, c, seed, *durationFlag, paused[c.name])
+			})
 		}
 		if t.Failed() || time.Since(began) >= *forFlag {
 			return
@@ -64,9 +70,7 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration, p
 	took := stopwatch()
 	cl := startCluster(t, c, recorder)
 	work, err := workload.Start(t.Context(), recorder, seed, cl.configs(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	starting := took()
 	ctx, stop := context.WithCancel(t.Context())
 	wait := cl.supervise(ctx)
@@ -155,9 +159,7 @@ func report(t *testing.T, errs []error) {
 // save keeps the history, the errors and the logs.
 func (c *cluster) save(t *testing.T, h *history.History, errs []error) {
 	dir, err := os.MkdirTemp("", "sqube-robustness-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	files := map[string][]byte{"faults.log": []byte(c.log.String())}
 	for _, err := range errs {
 		files["errors"] = append(files["errors"], err.Error()+"\n"...)
@@ -190,8 +192,6 @@ func TestHistory(t *testing.T) {
 		return
 	}
 	h, err := history.Load(*historyFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	report(t, check.All(h))
 }

@@ -61,14 +61,10 @@ func startUpstream(t *testing.T, datastore string) *sqube.Server {
 func launch(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer log.Close() // the child has its own descriptor
 	keeper, err := harness.NewKeeper("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cmd := exec.Command(filepath.Join(*upstream, program), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process, err := harness.StartProcess(cmd, keeper)

@@ -29,9 +29,7 @@ func newCluster(t *testing.T, s *sqube.Server) *cluster {
 	config := s.Config(t)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return &cluster{client, config, sqube.KubectlBinary(t), sqube.KubectlEnv(t, s.Kubeconfig)}
 }
 

@@ -13,9 +13,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	text := "admin-token,jane,1,\"system:masters,developers\"\nplain-token,john,2\n"
-	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tokens, []byte(text), 0o600))
 	s := serve(t, []string{"--token-auth-file", tokens})
 	for path, want := range map[string]map[string]int{ // by token, "" for none
 		"/healthz":                          {"": 200},
@@ -70,16 +68,12 @@ func TestNoAnonymous(t *testing.T) {
 func status(t *testing.T, url, token string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := insecure.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	response.Body.Close()
 	return response.StatusCode
 }

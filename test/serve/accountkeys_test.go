@@ -31,32 +31,24 @@ func TestServiceAccountKeys(t *testing.T) {
 			text = append(text, pem.EncodeToMemory(block)...)
 		}
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
 	block := func(kind string, der []byte, err error) *pem.Block {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return &pem.Block{Type: kind, Bytes: der}
 	}
 	newRSA := func() *rsa.PrivateKey {
 		t.Helper()
 		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return key
 	}
 	newEC := func() *ecdsa.PrivateKey {
 		t.Helper()
 		key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return key
 	}
 	pkcs8 := func(key crypto.Signer) *pem.Block {
@@ -69,9 +61,7 @@ func TestServiceAccountKeys(t *testing.T) {
 	}
 	certificate := func(key crypto.Signer) *pem.Block {
 		made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "accounts"}, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return block("CERTIFICATE", made.Raw, nil)
 	}
 	sec1, err := x509.MarshalECPrivateKey(newEC())
@@ -86,13 +76,9 @@ func TestServiceAccountKeys(t *testing.T) {
 		"--service-account-key-file=" + others, "--service-account-key-file=" + write("sa.pub", public(signer))})
 	c := client(t, s.kubeconfig())
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var published struct{ Keys []any }
-	if err := json.Unmarshal(text, &published); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &published))
 	if len(published.Keys) != 9 { // that of the signer once
 		t.Errorf("%d keys are published: %s", len(published.Keys), text)
 	}
@@ -102,9 +88,7 @@ func TestServiceAccountKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	issued, err := accounts.CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: issued.Status.Token}}
 	review, err = c.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil || review.Status.User.Username != "system:serviceaccount:default:robot" {

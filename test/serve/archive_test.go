@@ -55,16 +55,16 @@ func archivedVersions(t *testing.T, place, resource string) (versions []archived
 	return versions, text
 }
 
-// awaitForgotten waits until a database no longer keeps a revision of a ConfigMap.
-func awaitForgotten(t *testing.T, name, revision string, database []string) {
+// awaitForgotten waits until a server, and so its database, no longer keeps a revision of the ConfigMap "kept".
+func awaitForgotten(t *testing.T, c kubernetes.Interface, revision string, database []string) {
 	t.Helper()
 	eventually(t, "revision "+revision+" is compacted", func() error {
-		_, stderr, code := run(t, append([]string{"show", "configmaps", name, "--at", revision}, database...))
-		if code == 0 || !strings.Contains(stderr, "no longer kept") {
-			return errNotYet
+		if compacted := sqube.StoreMetrics(t, c)["compacted_revision"]; compacted < float64(number(t, revision)) {
+			return fmt.Errorf("only up to %.0f", compacted)
 		}
 		return nil
 	})
+	refuses(t, "no longer kept", append([]string{"show", "configmaps", "kept", "--at", revision}, database...))
 }
 
 // showsVersion checks the output of sqube show for a ConfigMap at a revision.
@@ -109,7 +109,7 @@ func TestArchive(t *testing.T) {
 		var revisions []string
 		for i := range 120 {
 			if i%40 == 20 {
-				awaitForgotten(t, "kept", revisions[i-20], database)
+				awaitForgotten(t, c, revisions[i-20], database)
 				s.signal(t, syscall.SIGKILL)
 				s.wait(t)
 				s = serveAt(t, dir, port, args)
@@ -119,7 +119,7 @@ func TestArchive(t *testing.T) {
 		last := revisions[len(revisions)-1]
 		marker := setData(t, c, "marker", "")
 		setData(t, c, "marker", "again")
-		awaitForgotten(t, "kept", marker, database)
+		awaitForgotten(t, c, marker, database)
 		awaitBackup(t, place, marker)
 
 		with := append([]string{"--archive", place}, database...)
@@ -195,7 +195,7 @@ func TestArchiveOfWhatIsThere(t *testing.T) {
 		place := t.TempDir()
 		s = serveAt(t, dir, port, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
 		revisions = append(revisions, setData(t, c, "kept", "third"))
-		awaitForgotten(t, "kept", revisions[1], database)
+		awaitForgotten(t, c, revisions[1], database)
 		if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
 			t.Errorf("of revisions %v the history has %v", revisions, got)
 		}
@@ -230,7 +230,7 @@ func TestArchiveFails(t *testing.T) {
 			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
 		}
 		eventually(t, "the metrics report that the archive fails, and what waits", func() error {
-			found := storeMetrics(t, c)
+			found := sqube.StoreMetrics(t, c)
 			if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
 				return fmt.Errorf("the metrics are %v", found)
 			}
@@ -239,9 +239,9 @@ func TestArchiveFails(t *testing.T) {
 		showsVersion(t, "kept", revisions[0], "value-0", database)
 		s.logs(t, "writing the archive failed, so versions stay in the database", 1)
 		mend()
-		awaitForgotten(t, "kept", revisions[0], database)
+		awaitForgotten(t, c, revisions[0], database)
 		eventually(t, "the metrics are back to normal", func() error {
-			if found := storeMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
+			if found := sqube.StoreMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
 				return fmt.Errorf("the metrics are %v", found)
 			}
 			return nil
@@ -266,7 +266,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 	for i := range 150 {
 		setData(t, c, "kept", fmt.Sprint(i))
 	}
-	awaitForgotten(t, "kept", missed, database)
+	awaitForgotten(t, c, missed, database)
 	if text := s.read(t, "stderr"); !strings.Contains(text, "removing versions that are not archived, since there are more than --retention-rows") {
 		t.Errorf("the log is\n%s", tail(text))
 	}
@@ -298,14 +298,14 @@ func TestArchiveOfReplicas(t *testing.T) {
 	var revisions []string
 	for i := range 40 {
 		if i == 20 {
-			awaitForgotten(t, "kept", revisions[10], database)
+			awaitForgotten(t, clients[0], revisions[10], database)
 			servers[0].signal(t, syscall.SIGKILL)
 			servers[0].wait(t)
 			clients[0] = clients[1]
 		}
 		revisions = append(revisions, setData(t, clients[i%2], "kept", fmt.Sprint("value-", i)))
 	}
-	awaitForgotten(t, "kept", revisions[len(revisions)-2], database)
+	awaitForgotten(t, clients[1], revisions[len(revisions)-2], database)
 	if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
 		t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
 	}

@@ -21,9 +21,7 @@ import (
 func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
 	t.Helper()
 	version, err := trySetData(t, c, name, value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return version
 }
 
@@ -72,9 +70,7 @@ func TestBackupRestore(t *testing.T) {
 		checksBackup(t, engine, file)
 
 		moment := setData(t, c, "kept", "between")
-		if err := c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 		last := setData(t, c, "new", "after")
 
 		// A past moment, in a new database, while the server runs.
@@ -159,9 +155,7 @@ func checksBackup(t *testing.T, engine harness.Engine, file string) {
 func number(t *testing.T, version string) int {
 	t.Helper()
 	n, err := strconv.Atoi(version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 

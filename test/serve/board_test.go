@@ -76,7 +76,7 @@ func TestDiskOfABoard(t *testing.T) {
 		w.serves(t)
 		w.absent(t, "unwritten")
 		disk.ReadOnly(false)
-		eventually(t, "it can be written", func() error { return w.create(t, "writable") })
+		w.written(t, "writable")
 		w.kept(t)
 	})
 	t.Run("is still read-only at the next start", func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 			}
 			return filling
 		})
-		eventually(t, "there is room", func() error { return w.create(t, "after-deletions") })
+		w.written(t, "after-deletions")
 		w.kept(t)
 	})
 	t.Run("at a start", func(t *testing.T) {
@@ -190,13 +190,9 @@ func TestDiskFullDuringARead(t *testing.T) {
 	deleteLast := func() int {
 		last := len(w.names) - 1
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.url+"/"+w.names[last], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response, err := w.http.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response.Body.Close()
 		if response.StatusCode == http.StatusOK {
 			w.names = w.names[:last]
@@ -221,7 +217,7 @@ func TestDiskFullDuringARead(t *testing.T) {
 	w.refused(t, "unwritten")
 	w.kept(t)
 	must(t, read.Close())
-	eventually(t, "there is room", func() error { return w.create(t, "after-the-read") })
+	w.written(t, "after-the-read")
 	if code := deleteLast(); code != http.StatusOK {
 		t.Errorf("a deletion after the read returns %d", code)
 	}

@@ -42,18 +42,12 @@ func succeeds(t *testing.T, args []string, options ...option) string {
 func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	text, err := os.ReadFile(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config.QPS = -1 // no client-side limit
 	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -64,9 +58,7 @@ func TestKubeconfig(t *testing.T) {
 	user := func(args ...string) kubernetes.Interface {
 		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir}, args...))
 		path := filepath.Join(t.TempDir(), "kubeconfig")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return client(t, path)
 	}
 	get := func(c kubernetes.Interface) error {
@@ -83,9 +75,7 @@ func TestKubeconfig(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, "the binding is in effect", func() error { return get(jane) })
 	if err := get(user("--user", "john")); !apierrors.IsForbidden(err) {
 		t.Errorf("john, in no group, gets %v", err)
@@ -205,14 +195,10 @@ func TestVersion(t *testing.T) {
 	}
 	s := serve(t, nil)
 	response, err := insecure.Get(s.url + "/version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer response.Body.Close()
 	var served struct{ Major, Minor, GitVersion string }
-	if err := json.NewDecoder(response.Body).Decode(&served); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewDecoder(response.Body).Decode(&served))
 	if served.GitVersion != match[1] || !strings.HasPrefix(match[1], "v"+served.Major+"."+served.Minor+".") {
 		t.Errorf("/version returns %+v, version %s", served, match[1])
 	}
@@ -222,9 +208,7 @@ func TestCompletion(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "completion")
 	text := succeeds(t, []string{"completion", "bash"})
-	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte(text), 0o600))
 	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 		t.Errorf("bash rejects the script: %v\n%s", err, out)
 	}

@@ -71,9 +71,7 @@ func TestEnvtestAssets(t *testing.T) {
 	})
 	t.Run("another path", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, nil, 0o600))
 		for _, args := range [][]string{{"envtest"}, {"envtest", file}, {"envtest", "--kubectl=/nowhere", t.TempDir()}} {
 			if _, stderr, code := run(t, args); code != 1 || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%q ended with code %d and wrote\n%s", args, code, stderr)

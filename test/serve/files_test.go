@@ -67,8 +67,6 @@ func files(t *testing.T, dir string) map[string]string {
 		found[name] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }

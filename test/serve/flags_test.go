@@ -157,9 +157,7 @@ func TestWrongFlags(t *testing.T) {
 // TestWrongFiles passes readable files with the wrong content. Whatever is left behind does not prevent the next start.
 func TestWrongFiles(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("garbage\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
 	for _, c := range []struct{ flags, want string }{
 		{"--audit-policy-file=GARBAGE", "--audit-policy-file: failed"},
 		{"--audit-log-path=GARBAGE/log", "--audit-log-path, --audit-webhook-config-file: ensureLogFile: mkdir " + garbage + ": not a directory"},

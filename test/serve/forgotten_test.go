@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestListOutlivesItsRevision pauses in the middle of reading a list until its revision is compacted: the list breaks off, and
@@ -25,14 +26,10 @@ func TestListOutlivesItsRevision(t *testing.T) {
 		lists := map[string]*http.Response{}
 		for protocol, client := range clients {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/namespaces/default/configmaps", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be sent at once
 			response, err := client.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer response.Body.Close()
 			if _, err := io.ReadFull(response.Body, make([]byte, 1)); err != nil || response.StatusCode != http.StatusOK {
 				t.Fatalf("%s: %s, %v", protocol, response.Status, err)
@@ -45,14 +42,10 @@ func TestListOutlivesItsRevision(t *testing.T) {
 			changed.Data = map[string]string{"a": "b"}
 			changed, err = maps.Update(t.Context(), changed, metav1.UpdateOptions{})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		version, err := strconv.ParseFloat(changed.ResourceVersion, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		harness.Eventually(t, "the revision is compacted", func() bool { return storeMetrics(t, c)["compacted_revision"] >= version })
+		must(t, err)
+		harness.Eventually(t, "the revision is compacted", func() bool { return sqube.StoreMetrics(t, c)["compacted_revision"] >= version })
 		for protocol, response := range lists {
 			if n, err := io.Copy(io.Discard, response.Body); err == nil {
 				t.Errorf("%s: the list ends after %d bytes as if it were complete", protocol, n)

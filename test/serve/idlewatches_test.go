@@ -22,7 +22,9 @@ import (
 // TestMemoryOfIdleWatches checks how much memory a watch takes that has nothing to report: what the garbage collector can't free, and its
 // goroutines' stacks. Such watches are counted, and still report what happens later. Those of Secrets are audited.
 func TestMemoryOfIdleWatches(t *testing.T) {
+	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+		t.Parallel()
 		dir := t.TempDir()
 		policy := filepath.Join(dir, "policy.yaml")
 		if err := os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
@@ -32,9 +34,7 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
 		s.settle(t)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := client(t, s.kubeconfig())
 		eventually(t, "the memory of a server that has just started is steady", func() error {
 			if grown := liveMemory(t, c) - liveMemory(t, c); math.Abs(grown) > 1<<20 {
@@ -47,9 +47,9 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 			watches, perClient int
 			kilobytes          float64
 		}{
-			{"on shared connections", "configmaps", 3600, 90, 25},
-			{"on shared connections, audited,", "secrets", 3600, 90, 30},
-			{"on its own connection", "configmaps", 600, 1, 75},
+			{"on shared connections", "configmaps", 1350, 90, 25},
+			{"on shared connections, audited,", "secrets", 1350, 90, 30},
+			{"on its own connection", "configmaps", 300, 1, 75},
 		} {
 			before, counted := liveMemory(t, c), openWatches(t, c, test.resource)
 			var responses []*http.Response
@@ -77,15 +77,11 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 				t.Errorf("apiserver_longrunning_requests counts %.0f of %d watches %s", got, test.watches, test.name)
 			}
 			later := c.CoreV1().RESTClient().Post().Namespace("default").Resource(test.resource).Body([]byte(`{"metadata": {"name": "later"}}`))
-			if err := later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
 			for _, response := range responses {
 				awaitAdded(t, response)
 			}
-			if err := c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error())
 		}
 	})
 }
@@ -109,9 +105,7 @@ func awaitAdded(t *testing.T, watch *http.Response) {
 func openWatches(t *testing.T, c kubernetes.Interface, resource string) (n float64) {
 	t.Helper()
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	line := regexp.MustCompile(`(?m)^apiserver_longrunning_requests{[^}]*resource="` + resource + `",scope="resource",[^}]*verb="WATCH",[^}]*} (\S+)$`)
 	if found := line.FindSubmatch(text); found != nil {
 		if n, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
@@ -125,9 +119,7 @@ func openWatches(t *testing.T, c kubernetes.Interface, resource string) (n float
 func separateClient(t *testing.T, config *rest.Config) *http.Client {
 	t.Helper()
 	secure, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -142,9 +134,7 @@ func liveMemory(t *testing.T, c kubernetes.Interface) (bytes float64) {
 	t.Helper()
 	get := func(path, gc string) string {
 		text, err := c.Discovery().RESTClient().Get().AbsPath(path).Param("gc", gc).DoRaw(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(text)
 	}
 	for range 4 {
@@ -156,9 +146,7 @@ func liveMemory(t *testing.T, c kubernetes.Interface) (bytes float64) {
 	}
 	for _, line := range found {
 		n, err := strconv.ParseFloat(line[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bytes += n
 	}
 	return bytes

@@ -30,9 +30,7 @@ func TestInMemory(t *testing.T) {
 		return err == nil && len(nodes.Items) == 2
 	})
 	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer watch.Stop()
 	for i := range 100 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("of-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 10_000)}}
@@ -41,12 +39,8 @@ func TestInMemory(t *testing.T) {
 		}
 	}
 	first, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 60})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "of-99", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "of-99", metav1.DeleteOptions{}))
 	rest, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Continue: first.Continue})
 	if err != nil || len(first.Items)+len(rest.Items) < 100 {
 		t.Errorf("the pages have %d and %d objects: %v", len(first.Items), len(rest.Items), err)
@@ -73,9 +67,7 @@ func TestKillInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
 	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
-	if err := s.End(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.End(syscall.SIGKILL))
 	s.leavesNothing(t, temporary, "admin.kubeconfig")
 }
 
@@ -100,9 +92,7 @@ func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
 func TestInMemoryShadowsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
 	refuses(t, "give another --data-dir", []string{"serve", "--in-memory", "--data-dir", dir, "--secure-port", freePort(t)})
 	refuses(t, "--simulated-nodes needs --in-memory", []string{"serve", "--simulated-nodes=1", "--secure-port", freePort(t)})
 	refuses(t, "must not be given together", []string{"serve", "--in-memory", "--datastore=sqlite://x.db", "--secure-port", freePort(t)})
@@ -111,9 +101,7 @@ func TestInMemoryShadowsNothing(t *testing.T) {
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	found, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, entry := range found {
 		names = append(names, entry.Name())
 	}

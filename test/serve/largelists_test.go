@@ -22,9 +22,9 @@ import (
 )
 
 // What is listed, and how much the process may grow meanwhile: by the cached protobuf of the objects, once, and by little else,
-// since GOMEMLIMIT keeps garbage small. If each list were in memory as a whole, it would grow by more than a GiB.
+// since GOMEMLIMIT keeps garbage small. If each list were in memory as a whole, it would grow by much more.
 const (
-	largeObjects     = 60
+	largeObjects     = 40
 	largeSize        = 900 << 10
 	largeGrowth      = 192 << 20
 	largeMemoryLimit = "200MiB"
@@ -38,9 +38,7 @@ func TestLargeLists(t *testing.T) {
 		s := serve(t, []string{"--datastore", engine.Datastore}, env("GOMEMLIMIT="+largeMemoryLimit))
 		createLarge(t, s)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, form := range []struct {
 			name, accept, encoding string
 		}{
@@ -141,9 +139,7 @@ func (o *occurrences) Write(p []byte) (int, error) {
 // resetPeak resets the peak of the process's memory to its current memory, and returns that.
 func (p *process) resetPeak(t *testing.T) int64 {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
 	return p.memory(t, "VmRSS")
 }
 
@@ -151,16 +147,12 @@ func (p *process) resetPeak(t *testing.T) int64 {
 func (p *process) memory(t *testing.T, field string) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status)
 	if found == nil {
 		t.Fatalf("no %s in\n%s", field, status)
 	}
 	kilobytes, err := strconv.ParseInt(string(found[1]), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kilobytes << 10
 }

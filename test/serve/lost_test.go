@@ -179,7 +179,8 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	setData(t, c, "new", "value")
 	maps := c.CoreV1().ConfigMaps("default")
 	for version, want := range map[string]string{kept: "ADDED new", lost: "ERROR Expired"} {
-		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		// The controller of kube-root-ca.crt may have been late.
+		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version, FieldSelector: "metadata.name=new"})
 		must(t, err)
 		event := <-w.ResultChan()
 		w.Stop()

@@ -31,6 +31,7 @@ func TestOneServerOfAFile(t *testing.T) {
 		refuses(t, served, serveArgs(t, t.TempDir(), database...), options...)
 		refuses(t, served, append([]string{"migrate", "up"}, database...), options...)
 	}
+	first.waitReady(t)
 	// Reading it by a name without the write-ahead log, which has the last commits, fails.
 	refuses(t, second, []string{"check", "--datastore", "sqlite://" + hard})
 	must(t, os.Remove(hard))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // packing are the flags of a server that packs versions as soon as it can.
@@ -89,7 +89,7 @@ func TestPastAfterKills(t *testing.T) {
 	})
 }
 
-// write changes ConfigMap counter for a while, and notes what was acknowledged.
+// write changes ConfigMap counter until its first change is packed, and notes what was acknowledged.
 func write(t *testing.T, c kubernetes.Interface, round int, written map[int]string) {
 	t.Helper()
 	maps := c.CoreV1().ConfigMaps("default")
@@ -101,7 +101,8 @@ func write(t *testing.T, c kubernetes.Interface, round int, written map[int]stri
 		counter, err = maps.Get(t.Context(), "counter", metav1.GetOptions{})
 	}
 	must(t, err)
-	for n, end := 0, time.Now().Add(2500*time.Millisecond); time.Now().Before(end); n++ {
+	first := float64(number(t, counter.ResourceVersion))
+	for n := 0; n%20 > 0 || sqube.StoreMetrics(t, c)["compacted_revision"] < first; n++ {
 		counter.Data["n"] = fmt.Sprintf("%d-%d", round, n)
 		counter, err = maps.Update(t.Context(), counter, metav1.UpdateOptions{})
 		must(t, err)
@@ -117,7 +118,7 @@ func (s *server) packed(t *testing.T, c kubernetes.Interface) func(map[int]strin
 	eventually(t, "versions are packed", func() error {
 		// A write, since an idle server rests.
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
-		if compacted := storeMetrics(t, c)["compacted_revision"]; err == nil && compacted < float64(number(t, last.ResourceVersion)) {
+		if compacted := sqube.StoreMetrics(t, c)["compacted_revision"]; err == nil && compacted < float64(number(t, last.ResourceVersion)) {
 			err = fmt.Errorf("up to %.0f, not %s", compacted, last.ResourceVersion)
 		}
 		return err
@@ -175,7 +176,7 @@ func TestNoPast(t *testing.T) {
 	c := client(t, s.kubeconfig())
 	eventually(t, "history is gone", func() error {
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
-		if found := storeMetrics(t, c); err == nil && (found["history_bytes"] != 0 || found["history_revision"] < float64(revisions[len(revisions)-1])) {
+		if found := sqube.StoreMetrics(t, c); err == nil && (found["history_bytes"] != 0 || found["history_revision"] < float64(revisions[len(revisions)-1])) {
 			err = fmt.Errorf("%.0f bytes from revision %.0f", found["history_bytes"], found["history_revision"])
 		}
 		return err

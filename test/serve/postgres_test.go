@@ -53,9 +53,7 @@ func TestPostgresRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.change(u)
 			password, _ := u.User.Password()
 			refusesOnPostgres(t, u.String(), c.want, secret, password)
@@ -74,16 +72,12 @@ func TestPostgresRefuses(t *testing.T) {
 		database := postgres.Database(t)
 		execute(t, database, "CREATE ROLE guest LOGIN PASSWORD '"+secret+"'", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 		u, err := url.Parse(database)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u.User = url.UserPassword("guest", secret)
 		refusesOnPostgres(t, u.String(), "permission denied", secret)
 	})
 	t.Run("is down", func(t *testing.T) {
-		if err := postgres.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, postgres.Stop())
 		refusesOnPostgres(t, dsn, "is Postgres running there", dsn)
 	})
 }
@@ -111,15 +105,11 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
 	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	password, _ := u.User.Password()
 	u.User = url.User(u.User.Username())
 	file := filepath.Join(t.TempDir(), "pgpass")
-	if err := os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
 		s := serveAt(t, dir, freePort(t), []string{"--datastore", u.String(), "-v=10"}, env(variable))
@@ -144,9 +134,7 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 func execute(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close(t.Context())
 	for _, statement := range statements {
 		if _, err := conn.Exec(t.Context(), statement); err != nil {

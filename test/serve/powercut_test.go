@@ -60,7 +60,7 @@ func TestPowerCut(t *testing.T) {
 			check(i, nil) // as after each step since the last sync, except that more has been acknowledged
 			check(i, random)
 			sinceCheck = 0
-		} else if sinceCheck++; sinceCheck == 100 { // in the middle of a checkpoint
+		} else if sinceCheck++; sinceCheck == 400 { // in the middle of a checkpoint
 			check(i, random)
 			sinceCheck = 0
 		}
@@ -82,7 +82,7 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 		var writers sync.WaitGroup
 		for w := range 3 {
 			writers.Go(func() {
-				for i := range 15 {
+				for i := range 12 {
 					writeLarge(t, c, recorder, fmt.Sprintf("large-%d-%d", w, i%7), round*100+i)
 				}
 			})

@@ -29,16 +29,13 @@ func TestSecretsOfADSN(t *testing.T) {
 	dsn := u.String()
 	database := []string{"--datastore", dsn}
 
-	// Postgres' programs, wrapped to record all processes first. Two may do so at once, so each line is a single write.
-	dir := t.TempDir()
-	seen := filepath.Join(dir, "seen")
+	// Postgres' programs, wrapped to record all processes first.
+	dir, seen := t.TempDir(), t.TempDir()
 	for _, name := range []string{"pg_dump", "pg_restore", "psql"} {
 		program, err := exec.LookPath(name)
 		must(t, err)
 		const script = `#!/bin/sh
-for process in /proc/[0-9]*; do
-	printf '%s\n' "$(tr '\0' ' ' <$process/cmdline)"
-done >>SEEN 2>/dev/null
+tail -n +1 /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >SEEN/$$
 if [ -n "$BROKEN" ]; then echo "cannot read $PGSERVICEFILE" >&2; exit 1; fi
 exec PROGRAM "$@"
 `
@@ -81,10 +78,12 @@ exec PROGRAM "$@"
 	}
 	must(t, os.Remove(backup))
 	plays(1, append([]string{"backup", backup}, database...), env("BROKEN=1"))
-	text, err := os.ReadFile(seen)
-	must(t, err)
+	text := ""
+	for _, content := range contents(t, seen) {
+		text += string(content)
+	}
 	found := false
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, sqube.Binary(t)) { // which got the DSN itself
 			keepsSecrets("arguments", line)
 			found = found || strings.Contains(line, "--dbname=postgres://"+u.User.Username()+"@"+u.Host+u.Path)

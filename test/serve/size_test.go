@@ -2,16 +2,15 @@ package serve
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestSizeIsBounded updates an object more often than versions may be kept, and checks in the metrics that they are removed.
@@ -23,9 +22,7 @@ func TestSizeIsBounded(t *testing.T) {
 		maps := c.CoreV1().ConfigMaps("default")
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changing"}}
 		created, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		const updates = 250
 		for i := range updates {
 			object.Data = map[string]string{"n": fmt.Sprint(i)}
@@ -35,16 +32,14 @@ func TestSizeIsBounded(t *testing.T) {
 		}
 		var found map[string]float64
 		eventually(t, "the excess is removed", func() error {
-			found = storeMetrics(t, c)
+			found = sqube.StoreMetrics(t, c)
 			if found["live_rows"] < 10 || found["superseded_rows"] > 100 || found["removed_rows_total"] < updates-100 || found["compaction_lag_seconds"] > 0 {
 				return fmt.Errorf("the metrics are %v", found)
 			}
 			return nil
 		})
 		first, err := strconv.ParseFloat(created.ResourceVersion, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if found["compacted_revision"] <= first || found["revision"] < first+updates || found["database_bytes"] < 10_000 ||
 			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 ||
 			found["write_duration_seconds_count"] < updates || found["group_writes_sum"] < updates {
@@ -67,23 +62,4 @@ func TestSizeIsBounded(t *testing.T) {
 			t.Errorf("a watch from a version that was removed returned %v", err)
 		}
 	})
-}
-
-// storeMetric is a line of /metrics about the store.
-var storeMetric = regexp.MustCompile(`(?m)^sqube_store_(\w+) (\S+)$`)
-
-// storeMetrics returns the metrics of the store, without the prefix of their names.
-func storeMetrics(t *testing.T, c kubernetes.Interface) map[string]float64 {
-	t.Helper()
-	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]float64{}
-	for _, line := range storeMetric.FindAllStringSubmatch(string(text), -1) {
-		if found[line[1]], err = strconv.ParseFloat(line[2], 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return found
 }

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	slowWatchers = 200
+	slowWatchers = 100
 	// growth is how much the server's memory may grow while they do not read, of which GOMEMLIMIT keeps garbage small. tooMuch is
 	// the size at which it is killed.
 	growth  = 256 << 20
@@ -42,22 +42,22 @@ const (
 // TestMemoryOfSlowWatchers opens watches that are not read, one after another, while objects are written. The server's memory
 // is bounded, it ends the watches that buffer too much, and a client that reads misses nothing.
 func TestMemoryOfSlowWatchers(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name          string
 		open          func(*testing.T, *rest.Config) *slowClients
 		datastore     func(testing.TB) string
 		objects, size int
 	}{
-		{"connections, 2,000 objects of 100 KB, SQLite", connections, harness.SQLite, 2000, 100 << 10},
-		{"streams, 250 objects of 1 MB, Postgres", streams, harness.Postgres, 250, 1000 << 10},
+		{"connections, 800 objects of 100 KB, SQLite", connections, harness.SQLite, 800, 100 << 10},
+		{"streams, 100 objects of 1 MB, Postgres", streams, harness.Postgres, 100, 1000 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, []string{"--datastore", test.datastore(t)}, env("GOMEMLIMIT=250MiB"))
 			s.settle(t)
 			config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			reader := newReader(t, config)
 			clients := test.open(t, config)
 			before := s.resetPeak(t)
@@ -156,9 +156,7 @@ func newReader(t *testing.T, config *rest.Config) *reader {
 		})
 	})
 	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"), informers.WithTransform(func(object any) (any, error) {
 		if m, ok := object.(*corev1.ConfigMap); ok {
 			m.Data = nil
@@ -211,18 +209,12 @@ type slowClients struct {
 func connectAs(t *testing.T, config *rest.Config, protocol string) *tls.Conn {
 	t.Helper()
 	secure, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	secure.NextProtos = []string{protocol}
 	server, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := tls.Dial("tcp", server.Host, secure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -332,9 +324,7 @@ func newSlowConnection(t *testing.T, conn *tls.Conn, unread bool) *slowConnectio
 			}
 		}()
 	}
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(errs...))
 	return c
 }
 

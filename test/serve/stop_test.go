@@ -23,19 +23,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // httpClient returns a client with the administrator's certificate, of one protocol, "HTTP/1.1" or "HTTP/2.0".
 func httpClient(t *testing.T, kubeconfig, protocol string) *http.Client {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	trust, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport := &http.Transport{TLSClientConfig: trust, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
 	transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
@@ -46,16 +44,15 @@ func httpClient(t *testing.T, kubeconfig, protocol string) *http.Client {
 // TestTerminate sends SIGTERM while a request is being sent and watches run.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+	for protocol, database := range map[string]func(testing.TB) string{"HTTP/1.1": harness.SQLite, "HTTP/2.0": harness.Postgres} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, nil)
+			datastore := []string{"--datastore", database(t)}
+			s := serve(t, datastore)
 			c := httpClient(t, s.kubeconfig(), protocol)
 
 			watch, err := c.Get(s.url + "/api/v1/namespaces?watch=true")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer watch.Body.Close()
 			events := bufio.NewReader(watch.Body)
 			if _, err := events.ReadString('\n'); err != nil || watch.Proto != protocol {
@@ -91,9 +88,7 @@ func TestTerminate(t *testing.T) {
 				t.Errorf("the log:\n%s", text)
 			}
 
-			again := &server{process: start(t, serveArgs(t, s.dataDir)), dataDir: s.dataDir}
-			again.url = "https://127.0.0.1:" + again.cmd.Args[len(again.cmd.Args)-1]
-			again.waitReady(t)
+			again := serveAt(t, s.dataDir, freePort(t), datastore)
 			if _, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "late", metav1.GetOptions{}); err != nil {
 				t.Errorf("the last created object is lost: %v", err)
 			}
@@ -114,9 +109,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 	reader, writer := io.Pipe()
 	r := running{writer, make(chan *http.Response, 1), make(chan error, 1)}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Expect", "100-continue") // so that the body is sent once a handler reads it
 	c.Transport.(*http.Transport).ExpectContinueTimeout = patience
@@ -138,9 +131,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 func (r running) finish(t *testing.T, rest string) int {
 	t.Helper()
 	_, err := io.WriteString(r.body, rest)
-	if err := errors.Join(err, r.body.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, r.body.Close()))
 	select {
 	case response := <-r.answer:
 		defer response.Body.Close()
@@ -210,9 +201,7 @@ func TestPartThatHangs(t *testing.T) {
 		config: `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + webhook.URL + `"}}]}`,
 		policy: `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`,
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	s := serve(t, []string{"--audit-webhook-config-file", config, "--audit-policy-file", policy, "--shutdown-grace-period", "2s"})
 	s.settle(t)
@@ -233,9 +222,7 @@ func TestShutdownDelay(t *testing.T) {
 	s.signal(t, syscall.SIGTERM)
 	eventually(t, "/readyz fails", func() error {
 		response, err := newConnection().Get(s.url + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode == http.StatusOK {
@@ -313,9 +300,7 @@ func TestNotify(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	stop := context.AfterFunc(t.Context(), func() { conn.Close() })
 	defer stop()

@@ -27,6 +27,7 @@ import (
 
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestTokens has a client that gets a new token of its service account every hour, for a week, and uses each one to its end.
@@ -51,9 +52,7 @@ func TestTokens(t *testing.T) {
 			issued, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "app", &authenticationv1.TokenRequest{
 				Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)},
 			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			token = issued.Status.Token
 			time.Sleep(time.Hour - time.Second)
 			if err := review(); err != nil {
@@ -72,17 +71,11 @@ func TestCertificate(t *testing.T) {
 	selected := controlplane.With("--controllers=certificatesigningrequest-signing-controller")
 	inBubble(t, servertest.Options{ControlPlane: selected}, func(t *testing.T, s *servertest.Server, c kubernetes.Interface) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		private, err := keyutil.MarshalPrivateKeyToPEM(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		text, err := cert.MakeCSR(key, &pkix.Name{CommonName: "jane"}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		requests := c.CertificatesV1().CertificateSigningRequests()
 		request, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: "jane"},
@@ -91,9 +84,7 @@ func TestCertificate(t *testing.T) {
 				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Tested",
 		}}
@@ -115,9 +106,7 @@ func TestCertificate(t *testing.T) {
 			return review.Status.UserInfo.Username, nil
 		}
 		issued, err := cert.ParseCertsPEM(request.Status.Certificate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if left := time.Until(issued[0].NotAfter); left < 23*time.Hour || left > 24*time.Hour {
 			t.Errorf("the certificate is valid for %s", left)
 		}
@@ -162,9 +151,7 @@ func TestLeaderElection(t *testing.T) {
 				LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry,
 				Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads.Store(&name) }, OnStoppedLeading: func() {}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			go elector.Run(ctx)
 			return cancel
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFrom starts a virtual server on what a real one has saved, and checks that its time goes on from there.
@@ -18,12 +19,8 @@ func TestFrom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "saved.db")
 	former := servertest.Run(t, servertest.Options{NoControllers: true})
 	saved, err := kubernetes.NewForConfigOrDie(former.Config).CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "saved"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := former.Save(file); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, former.Save(file))
 	synctest.Test(t, func(t *testing.T) {
 		s := servertest.Run(t, servertest.Options{Virtual: true, NoControllers: true, From: file})
 		object, err := kubernetes.NewForConfigOrDie(s.Config).CoreV1().ConfigMaps("default").Get(t.Context(), "saved", metav1.GetOptions{})

@@ -18,6 +18,7 @@ import (
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
+	"github.com/sqube/sqube/test/harness"
 )
 
 var podMetrics = schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"}
@@ -40,15 +41,11 @@ func TestScaleDown(t *testing.T) {
 				}}},
 			},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		samples := dynamic.NewForConfigOrDie(s.Config).Resource(podMetrics).Namespace("default")
 		sample := func(usage string) {
 			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, pod := range pods.Items {
 				object := &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // inBubble runs a test on a server of its own in a bubble.
@@ -49,9 +50,7 @@ func TestIdleDay(t *testing.T) {
 	inBubble(t, servertest.Options{ControlPlane: controlplane.All}, func(t *testing.T, _ *servertest.Server, c kubernetes.Interface) {
 		version := func() string {
 			list, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			return list.ResourceVersion
 		}
 		time.Sleep(time.Minute) // to start
@@ -80,9 +79,7 @@ func TestBubbles(t *testing.T) {
 				inBubble(t, servertest.Options{}, func(t *testing.T, s *servertest.Server, c kubernetes.Interface) {
 					time.Sleep(time.Hour)
 					made, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
-					if err != nil {
-						t.Fatal(err)
-					}
+					harness.Must(t, err)
 					if age := time.Since(made.CreationTimestamp.Time); age < 0 || age > time.Minute {
 						t.Errorf("a new Namespace is %s old", age)
 					}
@@ -91,9 +88,7 @@ func TestBubbles(t *testing.T) {
 		}
 	})
 	namespaces, err := kubernetes.NewForConfigOrDie(outside.Config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, namespace := range namespaces.Items {
 		if namespace.Name == "made" || time.Since(namespace.CreationTimestamp.Time).Abs() > time.Hour {
 			t.Errorf("the server outside has %s, of %s", namespace.Name, namespace.CreationTimestamp)

@@ -15,6 +15,7 @@ import (
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestCronJobWeek runs a CronJob every hour for a week. Each Job takes ten minutes, and every third one fails.
@@ -36,18 +37,14 @@ func TestCronJobWeek(t *testing.T) {
 				SuccessfulJobsHistoryLimit: ptr.To[int32](3), FailedJobsHistoryLimit: ptr.To[int32](10),
 			},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		time.Sleep(7*24*time.Hour + 30*time.Minute)
 
 		if started != 7*24 {
 			t.Errorf("%d Pods ran in a week", started)
 		}
 		jobs, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var succeeded, failed int
 		for _, job := range jobs.Items {
 			succeeded += int(job.Status.Succeeded)
@@ -95,9 +92,7 @@ func TestSilentNode(t *testing.T) {
 			t.Errorf("the Pod of a silent node runs elsewhere after %s", took)
 		}
 		node, err := c.CoreV1().Nodes().Get(t.Context(), first, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionUnknown {
 				t.Errorf("the node is ready: %s", condition.Status)
@@ -140,8 +135,6 @@ func deploy(t *testing.T, c kubernetes.Interface, replicas int32, deadline *int3
 			Template: template(labels, corev1.RestartPolicyAlways),
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return made
 }

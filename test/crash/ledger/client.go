@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // NewClient returns a client for writers without a client-side rate limit.
@@ -13,8 +15,6 @@ func NewClient(t testing.TB, config *rest.Config) dynamic.Interface {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return client
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestSaveAndLoad(t *testing.T) {
@@ -14,9 +16,7 @@ func TestSaveAndLoad(t *testing.T) {
 	r.List(&List{Resource: "things", Asked: 7, Exact: true, Pages: []Page{{Version: 7, Objects: []Object{o}}}})
 	r.Watch(&Watch{Resource: "things", From: 3, Initial: true, Events: []Event{{Type: Added, Object: o}, {Type: Bookmark, EndsInitial: true}}, End: "EOF"})
 	dir := t.TempDir()
-	if err := r.History().Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.History().Save(dir))
 	if got, err := Load(dir); err != nil || !reflect.DeepEqual(got, r.History()) {
 		t.Errorf("loaded %v, %v", got, err)
 	}

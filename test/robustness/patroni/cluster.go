@@ -36,16 +36,16 @@ type Cluster struct {
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	as, err := harness.OrdinaryUser()
-	must(t, err)
+	harness.Must(t, err)
 	bin, err := harness.PostgresPrograms()
-	must(t, err)
+	harness.Must(t, err)
 	c := &Cluster{as: as, password: rand.Text()}
 	c.startEtcd(t)
 	for i := range 3 {
 		c.nodes = append(c.nodes, c.newNode(t, fmt.Sprintf("node%d", i+1), bin))
 	}
 	for _, n := range c.nodes {
-		must(t, n.start())
+		harness.Must(t, n.start())
 	}
 	c.startHAProxy(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -90,10 +90,10 @@ func (c *Cluster) Logs() string {
 func (c *Cluster) directory(t testing.TB, name string) (string, *harness.Keeper) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sqube-"+name+"-")
-	must(t, err)
+	harness.Must(t, err)
 	keeper, err := harness.NewKeeper(dir)
-	must(t, err)
-	must(t, c.handOver(dir))
+	harness.Must(t, err)
+	harness.Must(t, c.handOver(dir))
 	return dir, keeper
 }
 
@@ -117,13 +117,6 @@ func (c *Cluster) write(dir, name, content string) (path string, err error) {
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := harness.FreePort()
-	must(t, err)
+	harness.Must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -70,7 +70,7 @@ func (c *Cluster) newNode(t testing.TB, name, bin string) *node {
 	var err error
 	n.config, err = c.write(n.dir, "patroni.yml", fmt.Sprintf(settings,
 		name, n.control, n.api.Addr(), n.etcd.Addr(), listen, n.postgres.Addr(), n.dir, bin, user, c.password))
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(n.kill(), n.keeper.Dismiss()); err != nil {
 			t.Errorf("end %s: %v", name, err)

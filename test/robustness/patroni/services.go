@@ -48,7 +48,7 @@ listen primary
 		fmt.Fprintf(&config, "\tserver %s %s check port %s\n", n.name, n.postgres.Addr(), port)
 	}
 	file, err := c.write(dir, "haproxy.cfg", config.String())
-	must(t, err)
+	harness.Must(t, err)
 	c.serve(t, keeper, dir, "haproxy", "-db", "-f", file)
 }
 
@@ -58,7 +58,7 @@ func (c *Cluster) serve(t testing.TB, keeper *harness.Keeper, dir, program strin
 	cmd := exec.Command(find(t, program), args...)
 	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: c.as}
 	process, err := harness.StartProcess(cmd, keeper)
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
 			t.Errorf("end %s: %v", program, err)
