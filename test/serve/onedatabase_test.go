@@ -25,7 +25,7 @@ func TestOneServerOfAFile(t *testing.T) {
 
 	const served = "the database is in use by another sqube: stop that one first, or give this one another --datastore"
 	const second, alone = "this file has a second name (a hard link)", "this file is mounted by itself"
-	refuses(t, served, serveArgs(t, first.dataDir))
+	refuses(t, file+": "+served, serveArgs(t, first.dataDir))
 	for path, options := range map[string][]option{file: nil, link: nil, filepath.Join(linked, "sqube.db"): nil, hard: nil, mounted: {bind}} {
 		database := []string{"--datastore", "sqlite://" + path}
 		refuses(t, served, serveArgs(t, t.TempDir(), database...), options...)
