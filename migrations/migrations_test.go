@@ -21,18 +21,14 @@ import (
 func up(t *testing.T, engine harness.Engine) migrations.Status {
 	t.Helper()
 	before, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return before
 }
 
 func read(t *testing.T, engine harness.Engine) migrations.Status {
 	t.Helper()
 	status, err := migrations.Read(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return status
 }
 
@@ -58,9 +54,7 @@ func contents(t *testing.T, db *sql.DB) string {
 			t.Fatalf("%s: %v", query, err)
 		}
 		columns, err := rows.Columns()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		cells, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
 		for i := range cells {
 			into[i] = &cells[i]
@@ -257,9 +251,7 @@ func TestEnginesHaveTheSameSteps(t *testing.T) {
 	steps := map[migrations.Engine][]string{}
 	for _, engine := range []migrations.Engine{migrations.SQLite, migrations.Postgres} {
 		files, err := os.ReadDir(string(engine))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		ways := map[string]int{}
 		for _, file := range files {
 			name, isUp := strings.CutSuffix(file.Name(), ".up.sql")
@@ -285,16 +277,12 @@ func TestEnginesHaveTheSameSteps(t *testing.T) {
 // missing from testdata/released.sha256, the output of sha256sum.
 func TestReleasedStepsStay(t *testing.T) {
 	released, err := os.ReadFile("testdata/released.sha256")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, engine := range []string{"sqlite", "postgres"} {
 		steps := harness.Schemas(t, engine)
 		for i, step := range steps {
 			text, err := os.ReadFile(step)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			name := engine + "/" + filepath.Base(step)
 			line := fmt.Sprintf("%x  %s\n", sha256.Sum256(text), name)
 			switch {

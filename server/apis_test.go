@@ -9,14 +9,13 @@ import (
 	"github.com/sqube/sqube/server/lazyinformer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestConnectionsToPodsHaveATimeLimit has no egress, so that nothing but the default dialer limits how long a connection may take.
 func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
 	keys, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	transport := loopback.New(t.Context())
 	defer func() {
 		if err := transport.Shutdown(t.Context()); err != nil {
@@ -24,15 +23,11 @@ func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
 		}
 	}()
 	client, err := kubernetes.NewForConfig(transport.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c, err := newWebhookClient(&base{
 		options: NewOptions(), pki: keys, loopback: transport, informers: lazyinformer.NewFactory(informers.NewSharedInformerFactory(client, 0)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if c.transport.DialContext == nil {
 		t.Error("the transport has no dialer")
 	}

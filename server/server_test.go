@@ -25,6 +25,7 @@ import (
 
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/watchtask"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestRunningWork checks that the metrics show for how long the work of queues has been running, and that a queue with nothing to do
@@ -42,9 +43,7 @@ func TestRunningWork(t *testing.T) {
 			t.Fatalf("no %s", name)
 		}
 		v, err := strconv.ParseFloat(found[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return v
 	}
 	expect := func(total, longest float64) {
@@ -106,9 +105,7 @@ func TestForgottenWhileCounting(t *testing.T) {
 	} {
 		test.step()
 		families, err := legacyregistry.DefaultGatherer.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, name := range []string{"apiserver_resource_objects", "apiserver_storage_objects", "apiserver_resource_size_estimate_bytes"} {
 			found := 0
 			for _, family := range families {
@@ -127,20 +124,14 @@ func TestForgottenWhileCounting(t *testing.T) {
 func TestDebugSocketInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	first, err := listenProfiling(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := listenProfiling(path); err == nil || !strings.Contains(err.Error(), "another process listens") {
 		t.Errorf("a second server: %v", err)
 	}
 	first.(*net.UnixListener).SetUnlinkOnClose(false) // as if it were killed
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, first.Close())
 	again, err := listenProfiling(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}

@@ -19,6 +19,8 @@ import (
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"k8s.io/utils/clock"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // readings has, for each reader of the shared informers, what it computes from a pod.
@@ -26,9 +28,7 @@ var readings = map[string]func(*testing.T, *corev1.Pod) any{
 	"quota": func(t *testing.T, pod *corev1.Pod) any {
 		evaluator := quotacore.NewPodEvaluator(nil, clock.RealClock{})
 		usage, err := evaluator.Usage(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var scopes []corev1.ScopedResourceSelectorRequirement
 		for _, name := range []corev1.ResourceQuotaScope{
 			corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeBestEffort,
@@ -37,9 +37,7 @@ var readings = map[string]func(*testing.T, *corev1.Pod) any{
 			scopes = append(scopes, corev1.ScopedResourceSelectorRequirement{ScopeName: name, Operator: corev1.ScopeSelectorOpExists})
 		}
 		matching, err := evaluator.MatchingScopes(pod, scopes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return []any{usage, matching}
 	},
 	"Node authorizer": func(_ *testing.T, pod *corev1.Pod) any {
@@ -52,16 +50,12 @@ var readings = map[string]func(*testing.T, *corev1.Pod) any{
 	},
 	"protection of claims": func(t *testing.T, pod *corev1.Pod) any {
 		claims, err := volumecommon.PodPVCIndexFunc()(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return []any{claims, volumeutil.IsPodTerminated(pod, pod.Status)}
 	},
 	"PodSecurity": func(t *testing.T, pod *corev1.Pod) any {
 		evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		results := evaluator.EvaluatePod(api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
 		return append(results, evaluator.EvaluatePod(api.LevelVersion{Level: api.LevelBaseline, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)...)
 	},
@@ -104,9 +98,7 @@ func TestSlimPods(t *testing.T) {
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 var things = Resource{Name: "things"}
@@ -16,14 +17,10 @@ var things = Resource{Name: "things"}
 func openMemory(t *testing.T, opts Options) *Store {
 	t.Helper()
 	engine, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	opts.ExpiryInterval = time.Hour
 	s, err := Open(t.Context(), engine, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -55,9 +52,7 @@ func TestReaderThatComesBackLate(t *testing.T) {
 	col.filling = nil
 	close(failing.done)
 	s.cache.mu.Unlock()
-	if err := <-read; err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, <-read)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.Page(ctx, Query{Resource: things}); err != nil {
@@ -80,9 +75,7 @@ func TestExpiryOfLargeObjects(t *testing.T) {
 	if due, err := s.due(t.Context()); err != nil || len(due) != 2 {
 		t.Errorf("%d objects, %v", len(due), err)
 	}
-	if err := s.expireDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.expireDue(t.Context()))
 	if n, err := s.Count(t.Context(), Query{Resource: things}); err != nil || n != 0 {
 		t.Errorf("%d objects remain, %v", n, err)
 	}
@@ -122,14 +115,10 @@ func (e *committedAlone) Commit(ctx context.Context, group []dialect.Write) (dia
 // TestReadsDoNotGoBack reads from the log what has just been committed there. The next read, from memory, must return it too.
 func TestReadsDoNotGoBack(t *testing.T) {
 	memory, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	engine := &committedAlone{memory, make(chan struct{}), make(chan struct{})}
 	s, err := Open(t.Context(), engine, Options{ExpiryInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	reads := map[string]func() (int64, error){
 		"get": func() (int64, error) {
 			_, at, err := s.get(t.Context(), things, "a")

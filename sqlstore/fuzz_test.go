@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // FuzzSets checks that DecodeSet reverses EncodeSet.
@@ -128,8 +129,6 @@ func passes(t *testing.T, engine dialect.Engine, terms []Term, labels, fields st
 		b.add(" AND " + term.condition(b))
 	}
 	err := engine.Query(t.Context(), b.text.String(), b.args, func(row dialect.Row) error { return row.Scan(&passed) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return passed
 }

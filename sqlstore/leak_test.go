@@ -8,6 +8,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestCloseEndsEverything opens, uses and closes logs, and checks that no goroutines remain.
@@ -28,9 +29,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				if _, _, err := s.Get(t.Context(), w.Resource, w.Key); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, s.Close())
 				if _, err := sub.Drain(); !errors.Is(err, sqlstore.ErrClosed) {
 					t.Errorf("a subscription outlives its log: %v", err)
 				}

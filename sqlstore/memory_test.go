@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 const pageCost = 3 * (FollowBytes + recordOverhead)
@@ -47,9 +49,7 @@ func TestSharedChangesCountOnce(t *testing.T) {
 		}
 		reads := func(f *Follower) {
 			changes, err := f.sub.Load().Drain()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, c := range changes {
 				f.Advance()
 				f.Done(c)
@@ -85,9 +85,7 @@ func TestReadsWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 2, 4)
 		for _, f := range f[:2] {
-			if err := f.page(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, f.page())
 		}
 		read := make([]error, len(f))
 		done := make(chan int, len(f))

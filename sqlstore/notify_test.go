@@ -34,12 +34,8 @@ func fullQueue(t *testing.T, server *harness.PostgresServer) (dsn string, fill, 
 	dsn = server.Database(t)
 	if major(t, dsn) >= 17 {
 		admin(t, dsn)("ALTER SYSTEM SET max_notify_queue_pages = 64")
-		if err := server.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, server.Stop())
+		harness.Must(t, server.Start())
 		listener := admin(t, server.DSN())
 		listener("LISTEN other", "BEGIN", "SELECT 1")
 		sender := harness.Connect(t, dsn)
@@ -83,13 +79,9 @@ func revokedNotify(t *testing.T, server *harness.PostgresServer) (dsn string, re
 func major(t *testing.T, dsn string) (version int) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer pool.Close()
-	if err := pool.QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int / 10000").Scan(&version); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, pool.QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int / 10000").Scan(&version))
 	return version
 }
 
@@ -110,9 +102,7 @@ func TestWithoutNotifications(t *testing.T) {
 			polling := replicas(t, dsn, 1, sqlstore.Options{PollInterval: 50 * time.Millisecond})[0]
 			notified := replicas(t, dsn, 1, sqlstore.Options{PollInterval: time.Hour})[0]
 			at, err := writer.Position(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			h := &storetest.History{}
 			load := storetest.Load{Writers: 4, Writes: 20, Keys: 10}
 			load.Run(t, writer, h)

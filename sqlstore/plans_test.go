@@ -10,6 +10,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Query plans decide whether the cost of reads depends on what they return or on the size of the table. These tests have the
@@ -35,9 +36,7 @@ func (r *recorder) Query(ctx context.Context, statement string, args []any, row 
 // plan returns the engine's plan for the statement of read.
 func (r *recorder) plan(t *testing.T, read func(context.Context) error) string {
 	t.Helper()
-	if err := read(context.WithValue(t.Context(), recorderKey{}, true)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, read(context.WithValue(t.Context(), recorderKey{}, true)))
 	explain, columns := "EXPLAIN QUERY PLAN ", 4
 	if r.Name() == "postgres" {
 		explain, columns = "EXPLAIN (COSTS OFF) ", 1
@@ -51,9 +50,7 @@ func (r *recorder) plan(t *testing.T, read func(context.Context) error) string {
 		lines = append(lines, line)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return strings.Join(lines, "\n")
 }
 
@@ -80,9 +77,7 @@ func fill(t *testing.T, engine dialect.Engine, objects, versions int) {
 				group = append(group, w)
 			}
 			committed, err := engine.Commit(t.Context(), group)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for i := range group {
 				ids[from+i] = committed.Revision(i)
 			}
@@ -156,9 +151,7 @@ func TestPlansPostgres(t *testing.T) {
 	s := storetest.Start(t, engine, sqlstore.Options{CacheBytes: sqlstore.NoCache})
 	fill(t, engine, 10000, 4)
 	// Autovacuum would do that within a minute.
-	if err := engine.Engine.Query(t.Context(), "ANALYZE log", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, engine.Engine.Query(t.Context(), "ANALYZE log", nil, nil))
 	want := map[string][]string{
 		"get":                        {"Index Scan using log_live on log l"},
 		"list":                       {"log_live"},

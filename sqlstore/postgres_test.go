@@ -24,9 +24,7 @@ func replicas(t *testing.T, dsn string, n int, opts sqlstore.Options) []*sqlstor
 	stores := make([]*sqlstore.Store, n)
 	for i := range stores {
 		engine, err := postgres.Open(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		stores[i] = storetest.Start(t, engine, opts)
 	}
 	return stores
@@ -93,9 +91,7 @@ func TestReplicasSeeEachOther(t *testing.T) {
 			dsn := harness.Postgres(t)
 			stores := replicas(t, dsn, 3, sqlstore.Options{PollInterval: test.poll, Log: slog.New(slog.DiscardHandler)})
 			at, err := stores[0].Position(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			var followers []*storetest.Followed
 			for _, s := range stores {
 				followers = append(followers, storetest.StartFollow(t, s, at.Revision))
@@ -130,9 +126,7 @@ func checkSurvived(t *testing.T, s *sqlstore.Store, follower *storetest.Followed
 	})
 	seen := storetest.ShowChanges(follower.Changes())
 	replayed, err := storetest.Follow(t.Context(), s, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	storetest.Equal(t, "the watch, compared to the log", seen, storetest.ShowChanges(replayed))
 	storetest.Subset(t, "the log", h.Changes(from, 1<<62), seen)
 }
@@ -141,14 +135,10 @@ func TestKilledConnections(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
 	engine, err := postgres.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	at, err := s.Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	follower := storetest.StartFollow(t, s, at.Revision)
 	h := &storetest.History{}
 	killed := 0
@@ -167,14 +157,10 @@ func TestServerThatStopsAndCrashes(t *testing.T) {
 	t.Parallel()
 	server := harness.NewPostgresServer(t)
 	engine, err := postgres.Open(t.Context(), server.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	s := storetest.Start(t, engine, sqlstore.Options{PollInterval: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	at, err := s.Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	follower := storetest.StartFollow(t, s, at.Revision)
 	h := &storetest.History{}
 	var failed atomic.Int64
@@ -192,16 +178,12 @@ func TestServerThatStopsAndCrashes(t *testing.T) {
 	})
 	for _, down := range []func() error{server.Stop, server.Kill} {
 		before := failed.Load()
-		if err := down(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, down())
 		storetest.Eventually(t, "requests fail", func() bool { return failed.Load() > before })
 		if _, _, err := s.Get(t.Context(), sqlstore.Resource{Name: "pods"}, "a"); !errors.Is(err, dialect.ErrUnavailable) {
 			t.Errorf("a read while the server is down: %v", err)
 		}
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, server.Start())
 		writes := len(h.Revisions(0, 1<<62))
 		storetest.Eventually(t, "writes succeed again", func() bool { return len(h.Revisions(0, 1<<62)) > writes+50 })
 	}

@@ -22,18 +22,14 @@ import (
 func TestViewsSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	engine, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	testViews(t, engine, "sqlite", path, "json_extract(value, '$.status.phase')", "json_extract(labels, '$.app')", "datetime(written_at)")
 }
 
 func TestViewsPostgres(t *testing.T) {
 	dsn := harness.Postgres(t)
 	engine, err := postgres.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	testViews(t, engine, "pgx", dsn, "(value->'status'->>'phase')", "(labels->>'app')", "to_char(written_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')")
 }
 
@@ -48,9 +44,7 @@ func testViews(t *testing.T, engine dialect.Engine, driver, dsn, phase, app, wri
 			w.Labels = "{}"
 		}
 		revision, err := s.Write(sqlstore.WithAuthor(t.Context(), sqlstore.Author{User: user, FieldManager: user + "-tool"}), w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return &sqlstore.Record{Revision: revision, Key: w.Key, Labels: w.Labels, Fields: w.Fields, Value: w.Value}
 	}
 	a := write("ann", &sqlstore.Write{Operation: dialect.Create, Name: "a", Labels: `{"app":"it's"}`, Value: []byte(`{"kind":"Pod","status":{"phase":"Pending"}}`)})
@@ -59,9 +53,7 @@ func testViews(t *testing.T, engine dialect.Engine, driver, dsn, phase, app, wri
 	write("eve", &sqlstore.Write{Operation: dialect.Delete, Name: "b", Previous: b})
 
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer db.Close()
 	for _, look := range []struct {
 		query string

@@ -5,14 +5,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestUnmapCode unmaps the program's code while the program runs.
 func TestUnmapCode(t *testing.T) {
 	before := mappedFiles(t)
-	if err := unmapCode(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unmapCode())
 	if after := mappedFiles(t); after >= before {
 		t.Errorf("%d kB of files were mapped, and %d afterwards", before, after)
 	}
@@ -22,9 +22,7 @@ func TestUnmapCode(t *testing.T) {
 func mappedFiles(t *testing.T) (size int) {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, text, _ := strings.Cut(string(status), "\nRssFile:")
 	if _, err := fmt.Sscanf(text, "%d kB", &size); err != nil {
 		t.Fatalf("%s: %v", status, err)

@@ -18,9 +18,7 @@ import (
 func open(t *testing.T, dsn string) *postgres.Engine {
 	t.Helper()
 	e, err := postgres.Open(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -44,9 +42,7 @@ func fill(t *testing.T, e *postgres.Engine, objects, updates int) (last int64) {
 				group = append(group, w)
 			}
 			committed, err := e.Commit(t.Context(), group)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for i := range group {
 				ids[from+i] = committed.Revision(i)
 			}
@@ -127,13 +123,9 @@ func TestPlansOfWrites(t *testing.T) {
 		t.Helper()
 		for name, statement := range statements {
 			rows, err := conn.Query(t.Context(), "EXPLAIN (COSTS OFF) "+statement)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			plan := strings.Join(lines, "\n")
 			if strings.Contains(plan, "Seq Scan on log") || !strings.Contains(plan, "log_pkey") || strings.Contains(plan, "Sort") && name != "move" || strings.Contains(plan, "log_live on log") {
 				t.Errorf("%s runs on %s as\n%s", name, when, plan)

@@ -31,9 +31,7 @@ func withoutThem(t *testing.T, dsn string) string {
 	u := harness.ParseDSN(t, dsn)
 	target := u.Host
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {

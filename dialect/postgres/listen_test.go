@@ -25,18 +25,14 @@ func TestFalseNotifications(t *testing.T) {
 	create := func(key string) int64 {
 		t.Helper()
 		committed, err := e.Commit(t.Context(), []dialect.Write{{Operation: dialect.Create, Resource: "things", Key: key, Labels: "{}", Fields: "{}", Value: []byte("{}")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		awaitRevision(committed.Last)
 		return committed.Last
 	}
 	awaitRevision(0) // it listens now
 	first := create("a")
 	for _, payload := range []string{"9223372036854775807", "-1", "", "much"} {
-		if err := e.Exec(t.Context(), "NOTIFY sqube, '"+payload+"'"); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, e.Exec(t.Context(), "NOTIFY sqube, '"+payload+"'"))
 	}
 	for i, key := range []string{"b", "c"} {
 		if got, want := create(key), first+1+int64(i); got != want {

@@ -3,6 +3,8 @@ package postgres
 import (
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestScriptOfNewerPrograms passes on what pg_restore 18 writes: the parameter that older servers lack is set only if the server
@@ -16,14 +18,10 @@ func TestScriptOfNewerPrograms(t *testing.T) {
 			w := &scriptWriter{to: &got}
 			for rest := script; rest != ""; {
 				n, err := w.Write([]byte(rest[:min(size, len(rest))]))
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				rest = rest[n:]
 			}
-			if err := w.flush(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, w.flush())
 			want := script
 			if head, tail, found := strings.Cut(script, begin+set); found {
 				want = head + begin + string(setsIfKnown) + tail

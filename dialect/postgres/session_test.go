@@ -25,9 +25,7 @@ func TestEncodings(t *testing.T) {
 	admin := open(t, harness.Postgres(t))
 	for encoding, usable := range map[string]bool{"UTF8": true, "LATIN1": false} {
 		name := "encoded_" + strings.ToLower(encoding)
-		if err := admin.Exec(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'"); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, admin.Exec(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'"))
 		t.Cleanup(func() {
 			if err := admin.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 				t.Error(err)
@@ -70,9 +68,7 @@ func TestSessionsEndWithTheirClient(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 }
 
@@ -98,9 +94,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_d
 func TestMigrationsStayLocked(t *testing.T) {
 	dsn := harness.Postgres(t)
 	e := open(t, dsn)
-	if err := e.Exec(t.Context(), "UPDATE schema_migrations SET version = 1"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, e.Exec(t.Context(), "UPDATE schema_migrations SET version = 1"))
 	other := harness.Connect(t, dsn)
 	if _, err := other.Exec(t.Context(), "BEGIN; LOCK TABLE log IN SHARE UPDATE EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
@@ -115,9 +109,7 @@ func TestMigrationsStayLocked(t *testing.T) {
 AND coalesce(min(clock_timestamp() - a.state_change) > '1s', true) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database()`
 	for over := false; !over; time.Sleep(10 * time.Millisecond) {
-		if err := e.Query(t.Context(), waited, nil, func(row dialect.Row) error { return row.Scan(&over) }); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, e.Query(t.Context(), waited, nil, func(row dialect.Row) error { return row.Scan(&over) }))
 	}
 	var locks int
 	if err := other.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted

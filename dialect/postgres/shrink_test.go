@@ -26,9 +26,7 @@ func object(key string, size int) dialect.Write {
 func land(t *testing.T, e *postgres.Engine, group []dialect.Write) {
 	t.Helper()
 	committed, err := e.Commit(t.Context(), group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for i := range group {
 		if !committed.Landed[i] {
 			t.Fatalf("the %s of %s conflicts", group[i].Operation, group[i].Key)
@@ -101,9 +99,7 @@ func TestStartWhileAnotherShrinks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	e, err := postgres.Open(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}

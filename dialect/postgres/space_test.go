@@ -19,22 +19,16 @@ import (
 func standby(t *testing.T, dsn, slot string, xmin uint32) {
 	t.Helper()
 	config, err := pgconn.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config.RuntimeParams["replication"] = "true"
 	conn, err := pgconn.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer conn.Close(context.Background())
 	if _, err := conn.Exec(t.Context(), "CREATE_REPLICATION_SLOT "+slot+" PHYSICAL RESERVE_WAL").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
 	system, err := conn.Exec(t.Context(), "IDENTIFY_SYSTEM").ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	position := system[0].Rows[0][2]
 	feedback := make([]byte, 1+8, 1+8+4*4) // its type and a time; then xmin and its epoch, and the same for the catalogs
 	feedback[0] = 'h'
@@ -45,9 +39,7 @@ func standby(t *testing.T, dsn, slot string, xmin uint32) {
 	frontend.Send(&pgproto3.Query{String: fmt.Sprintf("START_REPLICATION SLOT %s PHYSICAL %s", slot, position)})
 	frontend.Send(&pgproto3.CopyData{Data: feedback})
 	frontend.Send(&pgproto3.CopyDone{})
-	if err := frontend.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, frontend.Flush())
 	for {
 		switch message, err := frontend.Receive(); message := message.(type) {
 		case *pgproto3.ReadyForQuery:
@@ -55,9 +47,7 @@ func standby(t *testing.T, dsn, slot string, xmin uint32) {
 		case *pgproto3.ErrorResponse:
 			t.Fatal(message.Message)
 		default:
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 		}
 	}
 }
@@ -70,9 +60,7 @@ func TestWhatHoldsVacuumBack(t *testing.T) {
 	held := func() string {
 		t.Helper()
 		space, err := e.Space(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if space.Database < 1<<20 {
 			t.Errorf("the database has %d bytes", space.Database)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestAskEndsWithItsContext has the context end when SQLite has no statement to interrupt yet: after it has prepared an endless one.
@@ -20,9 +21,7 @@ func TestAskEndsWithItsContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			defer e.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

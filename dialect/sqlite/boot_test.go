@@ -12,6 +12,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestSnapshotOfAMachine continues with a snapshot of a machine's disk from before its last commits. No revision is used twice,
@@ -29,18 +30,14 @@ func TestSnapshotOfAMachine(t *testing.T) {
 		for _, key := range keys {
 			var err error
 			last, err = s.Write(t.Context(), &sqlstore.Write{Operation: dialect.Create, Resource: resource, Key: key, Name: key, Labels: "{}", Fields: "{}", Value: []byte(`{}`)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 		}
 		return last
 	}
 	// watch returns the keys that a watch from a revision gets.
 	watch := func(s *sqlstore.Store, from int64) (keys []string, err error) {
 		at, err := s.Position(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		f := s.Follow(t.Context())
 		defer f.Close()
 		err = f.Replay(resource, "", nil, from, at.Revision, func(c *sqlstore.Change) error {
@@ -123,9 +120,7 @@ func TestKilledWithHeartbeats(t *testing.T) {
 		key := fmt.Sprintf("lease-%d", round)
 		w := &sqlstore.Write{Operation: dialect.Create, Resource: resource, Key: key, Name: key, Labels: "{}", Fields: "{}", Value: []byte(`{}`)}
 		kept, err := s.Write(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		storetest.AwaitInMemory(t, s, resource, &sqlstore.Record{Revision: kept, Key: key})
 		last := kept
 		for range dialect.MaxHeld {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFileShrinks writes and deletes 40 MB. The file becomes small again, in steps that do not block writers for long.
@@ -103,9 +104,7 @@ func TestWriteAheadLogStaysSmall(t *testing.T) {
 func commit(t testing.TB, e *sqlite.Engine, group []dialect.Write) dialect.Committed {
 	t.Helper()
 	committed, err := e.Commit(t.Context(), group)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for i, landed := range committed.Landed {
 		if !landed {
 			t.Fatalf("%s conflicts", group[i].Key)
@@ -117,9 +116,7 @@ func commit(t testing.TB, e *sqlite.Engine, group []dialect.Write) dialect.Commi
 func fileSize(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return info.Size()
 }
 
@@ -143,9 +140,7 @@ func TestPlanOfCompaction(t *testing.T) {
 func databaseSize(t *testing.T, e *sqlite.Engine) int {
 	t.Helper()
 	n, err := strconv.Atoi(text(t, e, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return n
 }
 
@@ -154,9 +149,7 @@ func databaseSize(t *testing.T, e *sqlite.Engine) int {
 func TestFileThatCannotShrink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	other, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, err = other.ExecContext(t.Context(), "CREATE TABLE other (a); DROP TABLE other")
 	if err = errors.Join(err, other.Close()); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // copyFiles copies the files of a database with these suffixes to a new folder, and returns the path of the copy.
@@ -23,9 +24,7 @@ func copyFiles(t *testing.T, path string, suffixes ...string) string {
 		if err == nil {
 			err = os.WriteFile(to+suffix, content, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 	return to
 }
@@ -34,12 +33,8 @@ func copyFiles(t *testing.T, path string, suffixes ...string) string {
 func backedUp(t *testing.T, path string) string {
 	t.Helper()
 	backup, err := os.Create(filepath.Join(t.TempDir(), "backup.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, errors.Join(sqlite.Backup(t.Context(), path, backup), backup.Close()))
 	return backup.Name()
 }
 
@@ -89,9 +84,7 @@ func TestFileWithoutItsLog(t *testing.T) {
 		_, err := e.Commit(t.Context(), []dialect.Write{create("c", []byte(`{}`))})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	rows(t, copyFiles(t, aside, ""), "2")
 	rows(t, twice, "1")
 }
@@ -104,22 +97,16 @@ func TestLogOfAnotherDatabase(t *testing.T) {
 	backup := backedUp(t, path)
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	killed := copyFiles(t, path, "", "-wal")
-	if err := os.Rename(backup, killed); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(backup, killed))
 	before, err := os.ReadFile(killed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := sqlite.Open(t.Context(), killed); err == nil || !strings.Contains(err.Error(), killed+"-wal beside it is another database's, and would damage this one: move it away") {
 		t.Errorf("open: %v", err)
 	}
 	if after, err := os.ReadFile(killed); err != nil || string(after) != string(before) {
 		t.Errorf("the file was changed: %v", err)
 	}
-	if err := os.Remove(killed + "-wal"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(killed+"-wal"))
 	open(t, killed)
 }
 
@@ -136,14 +123,10 @@ func TestLogThatSQLiteRemoved(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path+suffix, content, 0o600) // the database stays the same file
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 	look, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var rows int
 	if err := errors.Join(look.QueryRowContext(t.Context(), "SELECT count(*) FROM log").Scan(&rows), look.Close()); err != nil || rows != 1 {
 		t.Fatalf("%d rows, %v", rows, err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // FuzzDSN checks that dsn names exactly the file at a path, whatever its characters, and sets the pragmas.
@@ -21,14 +23,10 @@ func FuzzDSN(f *testing.F) {
 			return // not a file name
 		}
 		folder, err := os.MkdirTemp(dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		defer os.RemoveAll(folder)
 		db, err := sql.Open("sqlite", dsn(filepath.Join(folder, name), "cache_size(-4321)"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		defer db.Close()
 		var cacheSize int
 		if _, err := db.ExecContext(t.Context(), "PRAGMA user_version = 1"); err != nil {

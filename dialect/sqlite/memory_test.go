@@ -9,6 +9,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestStoreInMemory runs the tests of the store on an in-memory log. A spare connection keeps the database between the engines
@@ -18,9 +19,7 @@ func TestStoreInMemory(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 		name := fmt.Sprintf("test-%d", logs.Add(1))
 		keepOpen, err := sqlite.OpenNamedMemory(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		t.Cleanup(func() {
 			closed(t, keepOpen)
 		})
@@ -53,9 +52,7 @@ func TestMemoriesAreApart(t *testing.T) {
 		var engines []*sqlite.Engine
 		for range 2 {
 			e, err := sqlite.OpenMemory(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			engines = append(engines, e)
 		}
 		commit(t, engines[0], []dialect.Write{create("a", []byte(`{}`))})
@@ -73,9 +70,7 @@ func TestMemoriesAreApart(t *testing.T) {
 // TestMemoryOutlivesItsConnection makes the driver reconnect, as after a connection failed.
 func TestMemoryOutlivesItsConnection(t *testing.T) {
 	e, err := sqlite.OpenMemory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer e.Close()
 	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
 	sqlite.DropConnections(e)

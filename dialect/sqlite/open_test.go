@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // open opens the file at path and closes it when t ends.
@@ -29,9 +30,7 @@ func open(t testing.TB, path string) *sqlite.Engine {
 func opened(t testing.TB, path string) *sqlite.Engine {
 	t.Helper()
 	e, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return e
 }
 
@@ -77,12 +76,8 @@ func TestSecondProcessIsRefused(t *testing.T) {
 func TestOlderProcessHasTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	older, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(older.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, syscall.Flock(int(older.Fd()), syscall.LOCK_EX))
 	if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) {
 		t.Errorf("open: %v", err)
 	}
@@ -93,26 +88,20 @@ func TestOlderProcessHasTheFile(t *testing.T) {
 func TestFileThatIsNotADatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
 	content := strings.Repeat("This is text, not a database.\n", 100)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte(content), 0o600))
 	if _, err := sqlite.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "not an SQLite database") {
 		t.Errorf("opening a text file: %v", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != content {
 		t.Errorf("the text file was changed (%v)", err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(path))
 	open(t, path) // the lock was released
 }
 
 func TestFolderThatMayNotBeWritten(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(dir, 0o555))
 	failed := make(chan error)
 	go func() {
 		if os.Geteuid() == 0 {
@@ -183,9 +172,7 @@ func TestLogOfACrash(t *testing.T) {
 		t.Errorf("the log has %q", name)
 	}
 	db, err := sql.Open("sqlite", "file:"+copyFiles(t, left, "")+"?immutable=1") // without the write-ahead log
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer db.Close()
 	var name string
 	if err := db.QueryRowContext(t.Context(), "SELECT name FROM log").Scan(&name); err != nil || name != "a" {

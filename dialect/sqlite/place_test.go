@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFilesLeaveTheirPlace takes files of an open database away. From then on nothing is committed, until they are back; and
@@ -16,16 +17,12 @@ import (
 func TestFilesLeaveTheirPlace(t *testing.T) {
 	move := func(t *testing.T, from, to string) {
 		t.Helper()
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Rename(from, to))
 	}
 	replace := func(suffix string) func(*testing.T, string) func() {
 		return func(t *testing.T, path string) func() {
 			move(t, path+suffix, path+".away")
-			if err := os.WriteFile(path+suffix, []byte("another"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(path+suffix, []byte("another"), 0o600))
 			return func() { move(t, path+".away", path+suffix) }
 		}
 	}
@@ -37,9 +34,7 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 	}
 	remove := func(suffix string) func(*testing.T, string) func() {
 		return func(t *testing.T, path string) func() {
-			if err := os.Remove(path + suffix); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.Remove(path+suffix))
 			return nil
 		}
 	}
@@ -62,27 +57,19 @@ func TestFilesLeaveTheirPlace(t *testing.T) {
 		}, "sqube.db (the database) is gone: it, or a folder above it, was deleted, moved or unmounted", true},
 		"link changed": {func(t *testing.T, path string) func() {
 			link := filepath.Join(filepath.Dir(filepath.Dir(path)), "link.db")
-			if err := errors.Join(os.Remove(link), os.Symlink("elsewhere.db", link)); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, errors.Join(os.Remove(link), os.Symlink("elsewhere.db", link)))
 			return func() {
-				if err := errors.Join(os.Remove(link), os.Symlink(path, link)); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, errors.Join(os.Remove(link), os.Symlink(path, link)))
 			}
 		}, "link.db (the database) is gone", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "data", "sqube.db")
 			link := filepath.Join(filepath.Dir(filepath.Dir(path)), "link.db")
-			if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Symlink(path, link)); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Symlink(path, link)))
 			e := opened(t, link)
 			commit(t, e, []dialect.Write{create("before", []byte(`{}`))})
-			if err := e.InPlace(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, e.InPlace(t.Context()))
 			text(t, e, "SELECT count(*) FROM log")
 			back := test.do(t, path)
 			for _, key := range []string{"first", "second"} {
@@ -127,17 +114,13 @@ func TestAnotherDatabaseTookThePlace(t *testing.T) {
 	e := opened(t, path)
 	commit(t, e, []dialect.Write{create("former", []byte(`{}`))})
 	aside := filepath.Join(t.TempDir(), "sqube.db")
-	if err := os.Rename(path, aside); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(path, aside))
 	// The log stays: no other process may use it.
 	if _, err := sqlite.Open(t.Context(), path); err == nil {
 		t.Error("another database is opened beside the log of one that is open")
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
-		if err := os.Rename(path+suffix, aside+suffix); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Rename(path+suffix, aside+suffix))
 	}
 	newer := opened(t, path)
 	commit(t, newer, []dialect.Write{create("newer", []byte(`{}`))})

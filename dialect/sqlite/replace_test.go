@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestReplaceBesideAJournal restores over a file that a crashed program was writing, and where only that program's journal is
@@ -19,18 +20,14 @@ import (
 func TestReplaceBesideAJournal(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "crashed.db")
 	db, err := sql.Open("sqlite", "file:"+source+"?_pragma=synchronous(off)") // then the journal is valid at once
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	if _, err := db.Exec("CREATE TABLE something (x); INSERT INTO something VALUES (1)"); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if _, err := tx.Exec("UPDATE something SET x = 2"); err != nil {
 		t.Fatal(err)
@@ -40,21 +37,15 @@ func TestReplaceBesideAJournal(t *testing.T) {
 		t.Fatalf("there is no journal of %d bytes to test with: %v", len(journal), err)
 	}
 	file, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 
 	for name, before := range map[string][]byte{"file and journal": file, "journal only": nil} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "sqube.db")
 			if before != nil {
-				if err := os.WriteFile(path, before, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, os.WriteFile(path, before, 0o600))
 			}
-			if err := os.WriteFile(path+"-journal", journal, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(path+"-journal", journal, 0o600))
 			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
 				committed, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 				if err == nil && !committed.Landed[0] {
@@ -62,9 +53,7 @@ func TestReplaceBesideAJournal(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if (aside != "") != (before != nil) {
 				t.Errorf("the old file was renamed to %q", aside)
 			}
@@ -80,23 +69,17 @@ func TestOwnerOfANewDatabase(t *testing.T) {
 	const nobody = 65534
 	dir := t.TempDir()
 	if os.Geteuid() == 0 {
-		if err := os.Chown(dir, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chown(dir, nobody, nobody))
 	}
 	path := filepath.Join(dir, "sqube.db")
 	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine, _ int64) error {
 		_, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	owner := func(path string) uint32 {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return info.Sys().(*syscall.Stat_t).Uid
 	}
 	if folder, file := owner(dir), owner(path); file != folder {
@@ -112,9 +95,7 @@ func TestKilledExchange(t *testing.T) {
 			t.Fatal(err)
 		}
 		twin := filepath.Join(filepath.Dir(path), left)
-		if err := os.Link(path, twin); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Link(path, twin))
 		open(t, path)
 		if _, err := os.Lstat(twin); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is still there: %v", left, err)

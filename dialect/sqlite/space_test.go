@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestWriteAheadLogUnderReads writes much while reads always overlap.
@@ -68,9 +69,7 @@ func TestSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	space, err := e.Space(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if space.WAL != fileSize(t, path+"-wal") || space.Database < 200_000 || space.Free < 90_000 || space.Free > space.Database || space.HeldBack != nil {
 		t.Errorf("it reports %+v", space)
 	}
@@ -80,9 +79,7 @@ func TestSpace(t *testing.T) {
 func beginRead(t *testing.T, path string) *sql.Rows {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	reader, err := db.Query("SELECT 1 FROM log")
 	if err != nil || !reader.Next() {
@@ -100,9 +97,7 @@ func TestHeldWriteAheadLog(t *testing.T) {
 	held := func() []string {
 		t.Helper()
 		space, err := e.Space(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return space.HeldBack
 	}
 	reader := beginRead(t, path)
@@ -110,9 +105,7 @@ func TestHeldWriteAheadLog(t *testing.T) {
 		t.Errorf("before the read, it reports %q", report)
 	}
 	// Stands in for many writes, which would take long: SQLite knows which part of the file it has written.
-	if err := os.Truncate(path+"-wal", 256<<20); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Truncate(path+"-wal", 256<<20))
 	commit(t, e, []dialect.Write{create("b", []byte(`{}`))})
 	if report := held(); len(report) != 1 || !strings.Contains(report[0], "holds back the write-ahead log "+path+"-wal: end other programs") {
 		t.Errorf("it reports %q", report)
@@ -157,9 +150,7 @@ func TestLeftoverThatIsRead(t *testing.T) {
 	beginRead(t, path)
 	closed(t, before)
 	longAgo := time.Unix(1, 0)
-	if err := os.Chtimes(path+"-wal", longAgo, longAgo); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chtimes(path+"-wal", longAgo, longAgo))
 	e := open(t, path)
 	if info, err := os.Stat(path + "-wal"); err != nil || info.Size() == 0 || info.ModTime().Equal(longAgo) {
 		t.Errorf("the log is as it was: %v %v", info, err)

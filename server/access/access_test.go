@@ -37,6 +37,7 @@ import (
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/sharedkeys"
+	"github.com/sqube/sqube/test/harness"
 )
 
 var account = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "u-1"}}
@@ -52,16 +53,10 @@ func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	p, err := pki.Ensure(t.Context(), dir, pki.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	o := parse(t, args...)
-	if err := o.Complete(files(p)); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, o.Complete(files(p)))
+	harness.Must(t, o.Validate())
 	client := fake.NewClientset(objects...)
 	return &fixture{p, o, Cluster{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), ServerID: "test"}}
 }
@@ -71,9 +66,7 @@ func parse(t *testing.T, args ...string) *Options {
 	o := NewOptions()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.AddFlags(fs)
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, fs.Parse(args))
 	return o
 }
 
@@ -84,13 +77,9 @@ func files(p *pki.PKI) Files {
 func (f *fixture) authentication(t *testing.T) *Authentication {
 	t.Helper()
 	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	a, err := NewAuthentication(t.Context(), f.options, accounts, f.cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	f.start(t)
 	return a
 }
@@ -127,9 +116,7 @@ func request(token string) *http.Request {
 func withCert(t *testing.T, r *http.Request, p pki.Pair) *http.Request {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}}
 	return r
 }
@@ -151,9 +138,7 @@ func TestAnonymous(t *testing.T) {
 
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(path, []byte("s3cret,jane,1,\"dev,ops\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte("s3cret,jane,1,\"dev,ops\"\n"), 0o600))
 	a := setUp(t, []string{"--token-auth-file=" + path}).authentication(t)
 	name, groups := userOf(t, a, request("s3cret"))
 	if name != "jane" || !slices.Contains(groups, "dev") || !slices.Contains(groups, user.AllAuthenticated) {
@@ -206,9 +191,7 @@ func TestLoopbackComesFirst(t *testing.T) {
 	var name string
 	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = userOf(t, a, r) }))
 	r, err := http.NewRequest(http.MethodGet, "http://x/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	r.Header.Set("Authorization", "Bearer wrong")
 	if _, err := transport.RoundTrip(r); err != nil || name != user.APIServerUser {
 		t.Errorf("got %q, %v", name, err)
@@ -220,20 +203,14 @@ func TestServiceAccountToken(t *testing.T) {
 	f := setUp(t, nil, &account, pod)
 	a := f.authentication(t)
 	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	issue := func(boundTo *core.Pod, audience string) string {
 		t.Helper()
 		claims, private, err := serviceaccount.Claims(
 			core.ServiceAccount{ObjectMeta: account.ObjectMeta}, boundTo, nil, nil, nil, nil, 600, 0, []string{audience}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return token
 	}
 	podWith := func(uid types.UID) *core.Pod {
@@ -258,9 +235,7 @@ func TestServiceAccountToken(t *testing.T) {
 // TestSigningKeys signs tokens with private keys of every type and format.
 func TestSigningKeys(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	keys := map[string]any{"RSA": rsaKey}
 	for _, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()} {
 		if keys[curve.Params().Name], err = ecdsa.GenerateKey(curve, rand.Reader); err != nil {
@@ -269,18 +244,12 @@ func TestSigningKeys(t *testing.T) {
 	}
 	for name, key := range keys {
 		traditional, err := keyutil.MarshalPrivateKeyToPEM(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		der, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for form, text := range map[string][]byte{"traditional": traditional, "PKCS #8": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})} {
 			path := filepath.Join(t.TempDir(), "sa.key")
-			if err := os.WriteFile(path, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(path, text, 0o600))
 			f := setUp(t, []string{"--service-account-signing-key-file=" + path}, &account)
 			accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 			if err != nil {
@@ -288,13 +257,9 @@ func TestSigningKeys(t *testing.T) {
 				continue
 			}
 			claims, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, nil, nil, 600, 0, []string{DefaultIssuer}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if bearer, _ := userOf(t, f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
 				t.Errorf("%s, %s: the token authenticates as %q", name, form, bearer)
 			}
@@ -305,13 +270,9 @@ func TestSigningKeys(t *testing.T) {
 func TestOpenIDDocuments(t *testing.T) {
 	f := setUp(t, nil)
 	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	handlers, err := accounts.OpenIDHandlers("127.0.0.1:6443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	fetch := func(path string) map[string]any {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -342,18 +303,14 @@ func TestRBAC(t *testing.T) {
 			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}},
 		})
 	a, err := NewAuthorization(t.Context(), f.options, f.cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	f.start(t)
 	decide := func(u *user.DefaultInfo, verb, namespace string) authorizer.Decision {
 		t.Helper()
 		d, _, err := a.Authorizer.Authorize(context.Background(), authorizer.AttributesRecord{
 			User: u, Verb: verb, Namespace: namespace, Resource: "pods", ResourceRequest: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return d
 	}
 	jane, root := &user.DefaultInfo{Name: "jane"}, &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}
@@ -374,9 +331,7 @@ func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
 
 func TestWrongFlags(t *testing.T) {
 	p, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, c := range []struct{ flag, want string }{
 		{"--authorization-mode=Wrong", `--authorization-mode "Wrong" must be one of`},
 		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
@@ -388,9 +343,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--oidc-issuer-url=https://issuer", "oidc-issuer-url and oidc-client-id must be specified together"},
 	} {
 		o := parse(t, c.flag)
-		if err := o.Complete(files(p)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, o.Complete(files(p)))
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.flag, err, c.want)
 		}
@@ -404,9 +357,7 @@ func TestWrongFlags(t *testing.T) {
 // TestClusterKeys counts the keys that make a server one of its cluster: its own ones, and those in the files of flags.
 func TestClusterKeys(t *testing.T) {
 	other, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, test := range []struct {
 		args         []string
 		ca, accounts int
@@ -423,9 +374,7 @@ func TestClusterKeys(t *testing.T) {
 			found, err = keys(files)
 			return err
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		distinct := map[string]bool{}
 		for _, key := range found.ServiceAccount {
 			distinct[key.Fingerprint] = true
@@ -457,9 +406,7 @@ jwt:
 - issuer: {url: "https://other.example.com", audiences: [other]}
   claimMappings: {username: {claim: sub, prefix: "other:"}}
 `
-	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(config, []byte(content), 0o600))
 	for name, test := range map[string]struct {
 		flags []string
 		want  []console.Issuer

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestVerifiedCertificatesAreCached(t *testing.T) {
@@ -50,9 +52,7 @@ func TestVerifiedCertificatesAreCached(t *testing.T) {
 		{"a rejected certificate again", request("nobody", later), "", 8},
 	} {
 		response, ok, err := c.AuthenticateRequest(step.r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		got := ""
 		if ok {
 			got = response.User.GetName()

@@ -32,6 +32,7 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
 	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // client is a fake whose discovery also has OpenAPI, which policy plugins ask for.
@@ -46,15 +47,11 @@ func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 	t.Helper()
 	config := loopback.New(t.Context()).Config()
 	unserved, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	client := client{fake.NewClientset(objects...), unserved}
 	f := informers.NewSharedInformerFactory(client, 0)
 	services, err := NewServiceResolver(f, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return Config{
 		Options:    o,
 		Loopback:   config,
@@ -74,9 +71,7 @@ func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 func run(t *testing.T, c Config) *Chain {
 	t.Helper()
 	chain, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c.Informers.Start(t.Context().Done())
 	for kind, synced := range c.Informers.WaitForCacheSync(t.Context().Done()) {
 		if !synced {
@@ -126,9 +121,7 @@ func TestDefaultPluginsOnAPod(t *testing.T) {
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 7, GlobalDefault: true},
 	))
 	p := pod("ns")
-	if err := create(t, chain, p); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, create(t, chain, p))
 	switch {
 	case p.Spec.ServiceAccountName != "default":
 		t.Errorf("ServiceAccount: %q", p.Spec.ServiceAccountName)
@@ -152,13 +145,9 @@ func TestDefaultPluginsOnAPod(t *testing.T) {
 // TestMeasuredSteps checks that there are no metrics of steps that a plugin does not have.
 func TestMeasuredSteps(t *testing.T) {
 	chain := run(t, config(t, NewOptions(), namespace("ns", nil), serviceAccount("ns")))
-	if err := create(t, chain, pod("ns")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, create(t, chain, pod("ns")))
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	steps := map[string][]string{}
 	for _, family := range families {
 		if family.GetName() != "apiserver_admission_controller_admission_duration_seconds" {
@@ -196,9 +185,7 @@ func TestConfigFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admission.yaml")
 	write := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n  configuration:\n"
 	write(head + `    apiVersion: pod-security.admission.config.k8s.io/v1
@@ -230,9 +217,7 @@ func TestServiceResolver(t *testing.T) {
 	})
 	self := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
 	resolver, err := NewServiceResolver(c.Informers, false, self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	run(t, c)
 	if u, err := resolver.ResolveEndpoint("ns", "hook", 443); err != nil || u.Host != "10.0.0.9:443" {
 		t.Errorf("cluster IP: %v, %v", u, err)
@@ -286,9 +271,7 @@ func TestLatePlugin(t *testing.T) {
 func TestLatePluginsAreUpstreams(t *testing.T) {
 	for name, kind := range kinds {
 		upstream, err := kind.build(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		late := admission.NewHandler(kind.operations...)
 		for _, operation := range []admission.Operation{admission.Connect, admission.Create, admission.Delete, admission.Update} {
 			if late.Handles(operation) != upstream.Handles(operation) {
@@ -309,9 +292,7 @@ func parse(t *testing.T, args ...string) *Options {
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	fs.SetOutput(t.Output())
 	o.AddFlags(fs)
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, fs.Parse(args))
 	return o
 }
 

@@ -21,6 +21,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiservices "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // runDocuments runs documents without the controller, which would read them a second later and then every minute.
@@ -96,9 +98,7 @@ func TestDocumentsFollowServers(t *testing.T) {
 	d := runDocuments(t)
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	if err := d.follow(factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, d.follow(factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()))
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 
@@ -146,9 +146,7 @@ func TestDocumentsFollowServers(t *testing.T) {
 		},
 	} {
 		release.Add(1)
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, change())
 		d.await(t, path())
 	}
 }
@@ -222,13 +220,9 @@ func TestAnOlderServerDeletesAPIServices(t *testing.T) {
 		}
 		available := again.DeepCopy()
 		available.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue}}
-		if err := index.Update(available); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, index.Update(available))
 		time.Sleep(2 * completeInterval)
-		if err := index.Delete(available); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, index.Delete(available))
 		time.Sleep(2 * completeInterval)
 		if err := r.registered(); err != nil {
 			t.Errorf("after it was available once: %v", err)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/server/bodies"
+	"github.com/sqube/sqube/test/harness"
 )
 
 const (
@@ -79,9 +80,7 @@ func TestLargeObjects(t *testing.T) {
 		owned[fmt.Sprint("f:key-", i)] = map[string]any{}
 	}
 	fields, err := json.Marshal(map[string]any{"f:data": owned})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	configMap.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Update", FieldsV1: metav1.NewFieldsV1(string(fields))}}
 	slice := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}}
 	for i := range 1000 {

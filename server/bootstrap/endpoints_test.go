@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestAddressLeasesDetectLiveServersByChange renews the Leases of two servers whose clocks differ by a day, and then only one of them.
@@ -24,18 +26,14 @@ func TestAddressLeasesDetectLiveServersByChange(t *testing.T) {
 	expect := func(when string, want ...string) {
 		t.Helper()
 		got, err := here.ListLeases()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s: addresses %v, want %v", when, got, want)
 		}
 	}
 	renew := func(leases *addressLeases, address string) {
 		t.Helper()
-		if err := leases.UpdateLease(address); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, leases.UpdateLease(address))
 	}
 
 	expect("at first")
@@ -55,18 +53,14 @@ func TestAddressLeasesDetectLiveServersByChange(t *testing.T) {
 	here.seen[addressLeaseName("10.0.0.1")] = sighting{since: now}
 	expect("after the others stopped", "10.0.0.1")
 	left, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(left.Items) != 1 {
 		t.Fatalf("%d leases left, want 1", len(left.Items))
 	}
 
 	renew(there, "10.0.0.2")
 	expect("one is back", "10.0.0.1", "10.0.0.2")
-	if err := there.RemoveLease("10.0.0.2"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, there.RemoveLease("10.0.0.2"))
 	if err := there.RemoveLease("10.0.0.2"); !storage.IsNotFound(err) {
 		t.Fatalf("removing twice: %v, want not found", err)
 	}
@@ -91,20 +85,14 @@ func TestSoleServerReplacesForeignAddresses(t *testing.T) {
 	if err := reconciler.RemoveEndpoints("kubernetes", address, ports); !storage.IsNotFound(err) {
 		t.Fatalf("removing an address that was not set: %v, want not found", err)
 	}
-	if err := reconciler.ReconcileEndpoints("kubernetes", address, ports, true); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, reconciler.ReconcileEndpoints("kubernetes", address, ports, true))
 	endpoints, err := client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(endpoints.Subsets) != 1 || len(endpoints.Subsets[0].Addresses) != 1 || endpoints.Subsets[0].Addresses[0].IP != "10.0.0.1" {
 		t.Fatalf("endpoints %+v, want 10.0.0.1 alone", endpoints.Subsets)
 	}
 	slices, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.0.0.1" {
 		t.Fatalf("endpoint slices %+v, want one with 10.0.0.1", slices.Items)
 	}

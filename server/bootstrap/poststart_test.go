@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // writes returns the writes that the client received since its actions were last cleared.
@@ -42,16 +44,12 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 	} {
 		t.Run(test.hook.name, func(t *testing.T) {
 			client.ClearActions()
-			if err := test.hook.ensure(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, test.hook.ensure(t.Context()))
 			if got := writes(client); len(got) < test.min {
 				t.Fatalf("first start wrote %d objects, want %d or more: %v", len(got), test.min, got)
 			}
 			client.ClearActions()
-			if err := test.hook.ensure(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, test.hook.ensure(t.Context()))
 			if got := writes(client); len(got) > 0 {
 				t.Fatalf("second start wrote: %v", got)
 			}
@@ -67,30 +65,20 @@ func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interfa
 func TestRolesRegainMissingRulesAndKeepAddedRules(t *testing.T) {
 	client := fake.NewClientset()
 	hook := rbacHook(only(client), nil, "kubelet-client", nil)
-	if err := hook.ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, hook.ensure(t.Context()))
 	roles := client.RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/mine"}}
 	role.Rules = []rbacv1.PolicyRule{added}
 	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := roles.Delete(t.Context(), "system:heapster", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, roles.Delete(t.Context(), "system:heapster", metav1.DeleteOptions{}))
 
-	if err := hook.ensure(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, hook.ensure(t.Context()))
 	role, err = roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(role.Rules) < 2 || role.Rules[0].NonResourceURLs[0] != "/mine" {
 		t.Fatalf("rules %v, want the user's and the default ones", role.Rules)
 	}
@@ -118,9 +106,7 @@ func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
 	if err := health.Check(nil); err == nil {
 		t.Error("healthy before it started")
 	}
-	if err := h.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, h.run(t.Context()))
 	if err := health.Check(nil); err != nil {
 		t.Errorf("unhealthy when done: %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestRights asks for each object once, and for its name only if the resource is not allowed as a whole.
@@ -52,9 +54,7 @@ func TestPaths(t *testing.T) {
 		".metadata.labels.app": true, ".metadata.labelsX": false, ".status": false,
 	} {
 		selector, err := fields.ParseSelector("field=" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		s, err := Select(selector, time.Now())
 		if err != nil || s.matchesPaths(changed) != want {
 			t.Errorf("%s: want %v, %v", path, want, err)

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestBodies has clients that send half a body and then nothing, and one that sends it late but whole.
@@ -37,9 +39,7 @@ func TestBodies(t *testing.T) {
 				body, writer := io.Pipe()
 				t.Cleanup(func() { writer.Close() })
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				go func() {
 					if response, err := transport.RoundTrip(r); err == nil {
 						response.Body.Close()
@@ -58,9 +58,7 @@ func TestBodies(t *testing.T) {
 			}
 			timeout = time.Hour
 			whole := post("/")
-			if err := whole.Close(); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, whole.Close())
 			if err := within(t, "the body is read", read); err != nil {
 				t.Errorf("a whole body is read with %v", err)
 			}

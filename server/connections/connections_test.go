@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // writeTimeout limits how long a test waits for something that does not happen.
@@ -108,9 +110,7 @@ func TestUnknownConnections(t *testing.T) {
 
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
@@ -128,9 +128,7 @@ func TestUnknownConnections(t *testing.T) {
 		return err
 	}
 	known := dial()
-	if err := ask(known, "jane"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, ask(known, "jane"))
 	const more = 10
 	ended := make(chan error, c.maxUnknown+more)
 	for range maxUnknown + more {
@@ -172,9 +170,7 @@ func TestUnknownRequests(t *testing.T) {
 	send := func(client *http.Client, name string) <-chan int {
 		status := make(chan int, 1)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		request.Header.Set("User", name)
 		go func() {
 			response, err := client.Do(request)

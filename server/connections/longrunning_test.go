@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // all reports that every request is long-running.
@@ -50,9 +52,7 @@ func TestLongRunning(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				response, err := transport.RoundTrip(r)
 				if err != nil || response.Proto != protocol {
 					t.Fatal(response, err)

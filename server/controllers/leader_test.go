@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestLostLease checks that a leader whose database no longer answers stops its controllers before another server may start
@@ -19,9 +21,7 @@ import (
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if err := lead(t.Context(), Config{}, &fakeLock{hangs: true}); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, lead(t.Context(), Config{}, &fakeLock{hangs: true}))
 		if took := time.Since(began); took >= leaseDuration {
 			t.Errorf("the controllers stopped after %s, want less than %s", took, leaseDuration)
 		}
@@ -43,9 +43,7 @@ func TestReleasedLease(t *testing.T) {
 				lock.record.HolderIdentity = want
 			}
 			cancel()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, <-ended)
 			if got := lock.record.HolderIdentity; got != want {
 				t.Errorf("taken %t: the Lease is held by %q, want %q", taken, got, want)
 			}
@@ -59,9 +57,7 @@ func TestServersOfOneName(t *testing.T) {
 	first, second := newLock(client, "apiserver-x"), newLock(client, "apiserver-x")
 	now := metav1.Now()
 	record := resourcelock.LeaderElectionRecord{HolderIdentity: first.Identity(), LeaseDurationSeconds: 6, AcquireTime: now, RenewTime: now}
-	if err := first.Create(t.Context(), record); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, first.Create(t.Context(), record))
 	held, _, err := second.Get(t.Context())
 	if err != nil || held.HolderIdentity == "" || held.HolderIdentity == second.Identity() {
 		t.Errorf("the second server takes the Lease of %q for its own, %q: %v", held.HolderIdentity, second.Identity(), err)
@@ -177,9 +173,7 @@ func TestFollowProgram(t *testing.T) {
 		quiet("long after")
 		renew("three")
 		expect("when it is taken after it expired", "three")
-		if err := leases.Delete(t.Context(), managerProgram, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, leases.Delete(t.Context(), managerProgram, metav1.DeleteOptions{}))
 		expect("when it is deleted", "")
 		cancel()
 		synctest.Wait()

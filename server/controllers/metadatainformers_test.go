@@ -14,6 +14,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // runMonitor uses a monitor as upstream's controllers do: it adds a handler, gets the controller, and runs that. It returns the
@@ -21,9 +23,7 @@ import (
 func runMonitor(t *testing.T, m *metadataInformers) (names <-chan string, informer cache.SharedIndexInformer, stop func()) {
 	t.Helper()
 	generic, err := m.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	seen := make(chan string, 10)
 	if _, err := generic.Informer().AddEventHandlerWithResyncPeriod(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { seen <- object.(metav1.Object).GetName() },
@@ -59,9 +59,7 @@ func sleepless(context.Context, schema.GroupVersionResource, func()) (func(), bo
 func newTestInformers(t *testing.T) (*metadataInformers, *metadatafake.FakeMetadataClient) {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, metav1.AddMetaToScheme(scheme))
 	client := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -161,9 +159,7 @@ func TestHandlersWaitUntilAllControllersAreBuilt(t *testing.T) {
 			names <- namespace.Name
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if registration.HasSynced() {
 		t.Error("the handler counts as synced before it got an event")
 	}
@@ -182,9 +178,7 @@ func TestSharedInformersLoseTheHandlersOfARun(t *testing.T) {
 		shared := newSharedInformers(factory, started(), ctx.Done())
 		informer := shared.Core().V1().Namespaces().Informer()
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		index := cache.Indexers{"test": func(any) ([]string, error) { return nil, nil }}
 		if err := informer.AddIndexers(index); err != nil {
 			t.Fatalf("run %d: %v", run, err)
@@ -193,9 +187,7 @@ func TestSharedInformersLoseTheHandlersOfARun(t *testing.T) {
 		if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 			t.Fatal("handler did not sync")
 		}
-		if err := shared.removeHandlers(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, shared.removeHandlers())
 		if len(shared.handlers) != 0 {
 			t.Fatal("handlers left on record")
 		}

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // widgets uses most features of definitions.
@@ -66,7 +68,7 @@ var widgetsV1 = schema.GroupVersionResource{Group: "example.com", Version: "v1",
 func parse[T any](t *testing.T, text string) *T {
 	t.Helper()
 	o := new(T)
-	must(t, yaml.UnmarshalStrict([]byte(text), o))
+	harness.Must(t, yaml.UnmarshalStrict([]byte(text), o))
 	return o
 }
 
@@ -82,11 +84,11 @@ func TestObjects(t *testing.T) {
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 
 	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	defer events.Stop()
 
 	made, err := objects.Create(t.Context(), widget("one", map[string]any{"unknown": "field"}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if spec := made.Object["spec"].(map[string]any); spec["color"] != "red" || spec["unknown"] != nil {
 		t.Errorf("not defaulted or not pruned: %v", spec)
 	}
@@ -105,14 +107,14 @@ func TestObjects(t *testing.T) {
 	}
 
 	_, err = objects.Create(t.Context(), widget("two", map[string]any{"color": "green"}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	list, err := objects.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=green"})
-	must(t, err)
+	harness.Must(t, err)
 	if len(list.Items) != 1 || list.Items[0].GetName() != "two" {
 		t.Errorf("selected by field: %v", list.Items)
 	}
 	old, err := s.objects.Resource(widgetsV1.GroupResource().WithVersion("v1beta1")).Namespace("default").Get(t.Context(), "two", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if old.GetAPIVersion() != "example.com/v1beta1" {
 		t.Errorf("converted to %s", old.GetAPIVersion())
 	}
@@ -124,10 +126,10 @@ func TestSelectableFieldGetsDefault(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, strings.Replace(widgets, "default: red, ", "", 1)))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{"replicas": int64(1)}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	names := func(selector string) string {
 		list, err := objects.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
-		must(t, err)
+		harness.Must(t, err)
 		var names []string
 		for _, item := range list.Items {
 			names = append(names, item.GetName())
@@ -140,10 +142,10 @@ func TestSelectableFieldGetsDefault(t *testing.T) {
 	_, err = s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(t.Context(), "widgets.example.com", types.JSONPatchType,
 		[]byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default","value":"red"}]`),
 		metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the default", func() bool {
 		one, err := objects.Get(t.Context(), "one", metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		color, _, _ := unstructured.NestedString(one.Object, "spec", "color")
 		return color == "red"
 	})
@@ -151,7 +153,7 @@ func TestSelectableFieldGetsDefault(t *testing.T) {
 		t.Errorf("after: %q", got)
 	}
 	events, err := objects.Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=red"})
-	must(t, err)
+	harness.Must(t, err)
 	defer events.Stop()
 	select {
 	case e := <-events.ResultChan():
@@ -168,16 +170,16 @@ func TestSubresources(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 
 	scaled, err := objects.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{}, "scale")
-	must(t, err)
+	harness.Must(t, err)
 	if scaled.GetKind() != "Scale" {
 		t.Errorf("scale is a %s", scaled.GetKind())
 	}
 	changed, err := objects.Patch(t.Context(), "one", types.MergePatchType,
 		[]byte(`{"spec":{"color":"green"},"status":{"replicas":3}}`), metav1.PatchOptions{}, "status")
-	must(t, err)
+	harness.Must(t, err)
 	spec, status := changed.Object["spec"].(map[string]any), changed.Object["status"].(map[string]any)
 	if spec["color"] != "red" || spec["replicas"] != int64(3) || status["replicas"] != int64(3) {
 		t.Errorf("after scale and status: %v, %v", spec, status)
@@ -191,10 +193,10 @@ func TestServerSideApplyMergesBySchema(t *testing.T) {
 	for manager, part := range map[string]string{"a": "left", "b": "right"} {
 		parts := map[string]any{"parts": []any{map[string]any{"name": part}}}
 		_, err := objects.Apply(t.Context(), "one", widget("one", parts), metav1.ApplyOptions{FieldManager: manager})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	made, err := objects.Get(t.Context(), "one", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if parts, _, _ := unstructured.NestedSlice(made.Object, "spec", "parts"); len(parts) != 2 {
 		t.Errorf("two managers' items of a list map became %v", parts)
 	}
@@ -204,9 +206,9 @@ func TestTable(t *testing.T) {
 	s := start(t)
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	_, err := s.objects.Resource(widgetsV1).Namespace("default").Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	table := &metav1.Table{}
-	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1/widgets", "application/json;as=Table;v=v1;g=meta.k8s.io"), table))
+	harness.Must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1/widgets", "application/json;as=Table;v=v1;g=meta.k8s.io"), table))
 	if len(table.ColumnDefinitions) != 2 || table.ColumnDefinitions[1].Name != "Color" || table.Rows[0].Cells[1] != "red" {
 		t.Errorf("%+v", table)
 	}
@@ -216,7 +218,7 @@ func TestTable(t *testing.T) {
 func (s *server) get(t *testing.T, path, accept string) []byte {
 	t.Helper()
 	body, err := s.tryGet(t, path, accept)
-	must(t, err)
+	harness.Must(t, err)
 	return body
 }
 
@@ -224,7 +226,7 @@ func (s *server) tryGet(t *testing.T, path, accept string) ([]byte, error) {
 	t.Helper()
 	c := rest.CopyConfig(s.config)
 	client, err := discovery.NewDiscoveryClientForConfig(c)
-	must(t, err)
+	harness.Must(t, err)
 	return client.RESTClient().Get().AbsPath(path).SetHeader("Accept", accept).Do(t.Context()).Raw()
 }
 
@@ -235,7 +237,7 @@ func TestDiscovery(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 
 	list := &metav1.APIResourceList{}
-	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), list))
+	harness.Must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), list))
 	var names []string
 	for _, r := range list.APIResources {
 		names = append(names, r.Name+" "+r.Group+" "+r.Kind)
@@ -249,7 +251,7 @@ func TestDiscovery(t *testing.T) {
 
 	all := &apidiscoveryv2.APIGroupDiscoveryList{}
 	eventually(t, "aggregated discovery", func() bool {
-		must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
+		harness.Must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
 		last := all.Items[len(all.Items)-1] // its versions are published one after the other
 		return last.Name == "example.com" && len(last.Versions) == 2
 	})
@@ -264,8 +266,8 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
-	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	harness.Must(t, err)
+	harness.Must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
 	eventually(t, "the definition to be deleted", func() bool {
 		_, err := s.Informer().Lister().Get("widgets.example.com")
 		return apierrors.IsNotFound(err)
@@ -281,7 +283,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	}
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	list, err := objects.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if len(list.Items) > 0 {
 		t.Errorf("objects outlived their definition: %v", list.Items)
 	}
@@ -292,11 +294,11 @@ func TestWatchEndsWithItsDefinition(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	defer events.Stop()
-	must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
+	harness.Must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
 	var got []watch.EventType
 	for end := time.After(20 * time.Second); ; {
 		select {
@@ -375,15 +377,15 @@ func TestConversionByWebhook(t *testing.T) {
 	}
 	s.define(t, d)
 	_, err := s.objects.Resource(widgetsV1).Namespace("default").Create(t.Context(), widget("one", map[string]any{"color": "green"}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	older := s.objects.Resource(widgetsV1.GroupResource().WithVersion("v1beta1")).Namespace("default")
 	list, err := older.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if colour, _, _ := unstructured.NestedString(list.Items[0].Object, "spec", "colour"); colour != "green" {
 		t.Errorf("converted to %v", list.Items[0].Object)
 	}
 	events, err := older.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
-	must(t, err)
+	harness.Must(t, err)
 	defer events.Stop()
 	event := <-events.ResultChan()
 	if o, ok := event.Object.(*unstructured.Unstructured); !ok || o.GetAPIVersion() != "example.com/v1beta1" {

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Upstream's handler sleeps while a definition has been established for less than establishedWait, so creating the first object
@@ -21,9 +23,7 @@ func TestNoEstablishedWait(t *testing.T) {
 		}},
 	}
 	seen, err := withoutWait(definition)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	at := func(d *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) time.Time {
 		return apihelpers.FindCRDCondition(d, kind).LastTransitionTime.Time
 	}

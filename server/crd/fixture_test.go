@@ -37,6 +37,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // server is the part of an API server that custom resources need: no access control, no other groups.
@@ -74,13 +75,13 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 		f(&config)
 	}
 	s, err := crd.New(config)
-	must(t, err)
+	harness.Must(t, err)
 	builtIn := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	documents, err := openapi.New(openapi.Config{
 		BuiltIn:     builtIn,
 		Definitions: s.Established, Whole: s.Whole,
 	})
-	must(t, err)
+	harness.Must(t, err)
 	router := mux.NewRouter().SkipClean(true)
 	router.PathPrefix("/openapi/").Handler(documents)
 	router.Handle("/apis", apis)
@@ -92,12 +93,12 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	t.Cleanup(func() {
 		stop()
 		running.Wait()
-		must(t, transport.Shutdown(context.Background()))
+		harness.Must(t, transport.Shutdown(context.Background()))
 	})
 	definitions, err := clientset.NewForConfig(transport.Config())
-	must(t, err)
+	harness.Must(t, err)
 	objects, err := dynamic.NewForConfig(transport.Config())
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the definitions to be synced", s.HasSynced)
 	return &server{s, transport.Config(), definitions, objects}
 }
@@ -117,7 +118,7 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 
 		CustomConversionFailures: s.ConversionFailures,
 	})
-	must(t, err)
+	harness.Must(t, err)
 	return api
 }
 
@@ -130,13 +131,6 @@ func chain(h http.Handler) http.Handler {
 	informed := filters.WithRequestInfo(filters.WithWarningRecorder(named),
 		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	return filters.WithAuditInit(filters.WithRequestReceivedTimestamp(informed))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // eventually waits for something that normally happens within a second, but may take longer on a busy machine.
@@ -153,7 +147,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 func (s *server) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, d.Name+" to be established", func() bool {
 		defined, err := s.Informer().Lister().Get(d.Name)
 		return err == nil && apihelpers.IsCRDConditionTrue(defined, apiextensionsv1.Established)

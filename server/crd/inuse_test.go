@@ -23,6 +23,7 @@ import (
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/decorate"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // gadgets is another definition.
@@ -47,17 +48,17 @@ func TestSchemasAreReadOnFirstUse(t *testing.T) {
 		t.Errorf("%d definitions are in use before the first request for their objects", n)
 	}
 	held, err := s.Informer().Lister().Get("widgets.example.com")
-	must(t, err)
+	harness.Must(t, err)
 	if held.Spec.Versions[0].Schema != nil {
 		t.Error("the informer holds schemas")
 	}
 	stored, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if stored.Spec.Versions[0].Schema == nil || len(stored.Spec.Versions[0].AdditionalPrinterColumns) != 1 {
 		t.Errorf("the controllers have changed the definition: %+v", stored.Spec.Versions[0])
 	}
 	_, err = s.objects.Resource(widgetsV1).Namespace("default").List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if n := s.InUse(); n != 1 {
 		t.Errorf("%d definitions are in use after a list of the objects of one", n)
 	}
@@ -69,20 +70,20 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, gadgets))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	events, err := objects.Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	defer events.Stop()
 	others := s.objects.Resource(widgetsV1.GroupVersion().WithResource("gadgets"))
 	_, err = others.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the schemas to be given up that no request uses", func() bool { return s.InUse() == 1 })
 	otherEvents, err := others.Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	defer otherEvents.Stop()
 	if n := s.InUse(); n != 2 {
 		t.Errorf("%d definitions are in use during watches of the objects of two", n)
 	}
 	_, err = objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if event, open := <-events.ResultChan(); !open || event.Type != watch.Added {
 		t.Fatalf("a watch meanwhile got %v", event)
 	}
@@ -94,12 +95,12 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 		t.Errorf("afterwards, an invalid object gets %v", err)
 	}
 	made, err := objects.Create(t.Context(), widget("two", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if color, _, _ := unstructured.NestedString(made.Object, "spec", "color"); color != "red" {
 		t.Errorf("afterwards, an object has no defaults: %v", made.Object)
 	}
 	list, err := objects.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if len(list.Items) != 2 {
 		t.Errorf("afterwards, a list has %v", list.Items)
 	}
@@ -138,7 +139,7 @@ func TestFirstUseWithoutDatabase(t *testing.T) {
 	}
 	u.Store(false)
 	_, err := objects.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 }
 
 // The schema that is in use is replaced when its definition changes, whether its status or its spec.
@@ -147,17 +148,17 @@ func TestSchemasInUseFollowTheirDefinition(t *testing.T) {
 	s.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	objects := s.objects.Resource(widgetsV1).Namespace("default")
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	definitions := s.definitions.ApiextensionsV1().CustomResourceDefinitions()
 	d, err := definitions.Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	d.Labels = map[string]string{"changed": "yes"}
 	d, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	spec := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	spec.XValidations[0].Rule = "self.replicas <= 9"
 	_, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the new rule to apply", func() bool {
 		_, err := objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsInvalid(err) {
@@ -180,21 +181,21 @@ func TestOneMoreOfManyDefinitions(t *testing.T) {
 	}
 	for i := range many {
 		_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition(i), metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	s.define(t, definition(many))
 	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": fmt.Sprintf("Gadget%d", many)}}
 	object.SetName("one")
 	_, err := s.objects.Resource(widgetsV1.GroupVersion().WithResource(fmt.Sprintf("gadget%ds", many))).Create(t.Context(), object, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "discovery to have all definitions", func() bool {
 		all := &apidiscoveryv2.APIGroupDiscoveryList{}
-		must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
+		harness.Must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
 		last := all.Items[len(all.Items)-1]
 		return last.Name == "example.com" && len(last.Versions[0].Resources) == many+1
 	})
 	var list metav1.APIResourceList
-	must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), &list))
+	harness.Must(t, json.Unmarshal(s.get(t, "/apis/example.com/v1", "application/json"), &list))
 	if len(list.APIResources) != many+1 || s.InUse() != 1 {
 		t.Errorf("%d resources are served, and %d definitions in use", len(list.APIResources), s.InUse())
 	}

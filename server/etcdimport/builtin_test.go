@@ -13,18 +13,15 @@ import (
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestBuiltIn checks that custom resources are never stored in place of built-in ones.
 func TestBuiltIn(t *testing.T) {
 	keys, err := encryption.Load(encryption.Options{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	resources, err := builtIn(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, r := range resources {
 		if !crd.BuiltIn(r.name) {
 			t.Errorf("%s is not known to be built in", r.name)
@@ -35,13 +32,9 @@ func TestBuiltIn(t *testing.T) {
 // TestRawJSON checks that JSON inside an object is imported as it is.
 func TestRawJSON(t *testing.T) {
 	keys, err := encryption.Load(encryption.Options{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	importer, err := New("/registry/", keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const raw = "{ \"a\": \"<\" }\n"
 	var stored bytes.Buffer
 	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(&appsv1.ControllerRevision{

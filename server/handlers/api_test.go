@@ -30,6 +30,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // upstreamDiscovery reads a discovery document from the module that this server is built from. It was recorded from a
@@ -41,12 +42,8 @@ func upstreamDiscovery(t *testing.T, name string, into any) {
 		t.Fatalf("finding the sources of Kubernetes: %v", err)
 	}
 	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "api", "discovery", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, json.Unmarshal(content, into))
 }
 
 // read gets a document from the tested API.
@@ -172,9 +169,7 @@ func TestServices(t *testing.T) {
 		},
 	}
 	created, err := services.Create(ctx, service, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	address, err := netip.ParseAddr(created.Spec.ClusterIP)
 	if err != nil || !netip.MustParsePrefix(serviceRange.String()).Contains(address) {
 		t.Errorf("its address is %q", created.Spec.ClusterIP)
@@ -187,9 +182,7 @@ func TestServices(t *testing.T) {
 	if _, err := services.Create(ctx, service, metav1.CreateOptions{}); err == nil {
 		t.Fatal("two Services got the same node port")
 	}
-	if err := services.Delete(ctx, "s", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, services.Delete(ctx, "s", metav1.DeleteOptions{}))
 	if _, err := services.Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Errorf("the node port of a deleted Service isn't free: %v", err)
 	}

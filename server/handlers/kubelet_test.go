@@ -14,6 +14,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // nodeAddress is the kubelet's address in its Node. The server does not proxy to loopback addresses.
@@ -52,9 +54,7 @@ func addNode(t *testing.T, a api) {
 	t.Helper()
 	ctx := t.Context()
 	node, err := a.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
 	if _, err := a.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
@@ -90,22 +90,16 @@ func TestKubeletIsReached(t *testing.T) {
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), test.method, server.URL+test.path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if test.upgrade != "" {
 				r.Header.Set("Connection", "Upgrade")
 				r.Header.Set("Upgrade", test.upgrade)
 			}
 			answer, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if string(body) != test.want {
 				t.Errorf("%d %s", answer.StatusCode, body)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // openedWatch is a watch whose events are read.
@@ -85,9 +86,7 @@ func awaitRelays(t *testing.T, watches int) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		var stacks bytes.Buffer
-		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
 		if n := strings.Count(stacks.String(), "(*watcher).Resume("); n == watches {
 			return
 		} else if time.Since(began) > time.Minute {
@@ -111,9 +110,7 @@ func TestEventsInEachForm(t *testing.T) {
 	awaitRelays(t, len(watches))
 	counter := metrics.WatchEvents.WithLabelValues("", "v1", "configmaps")
 	counted, err := testutil.GetCounterMetricValue(counter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 
 	var want []watch.Event
 	const rounds = 20
@@ -148,9 +145,7 @@ func TestEventsInEachForm(t *testing.T) {
 		}
 	}
 	after, err := testutil.GetCounterMetricValue(counter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got := int(after - counted); got != len(watches)*len(want) {
 		t.Errorf("%d events are counted of %d", got, len(watches)*len(want))
 	}
@@ -167,9 +162,7 @@ func oddConfigMap(t *testing.T, store *sqlstore.Store) *corev1.ConfigMap {
 		Operation: dialect.Create, Resource: sqlstore.Resource{Name: "configmaps"}, Key: "default/odd", Namespace: "default", Name: "odd", UID: "1",
 		Labels: "{}", Fields: `{"metadata.name":"odd","metadata.namespace":"default"}`, Value: []byte(text),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	object := &corev1.ConfigMap{Data: map[string]string{"k": "odd"}}
 	object.Name, object.Namespace, object.UID, object.ResourceVersion = "odd", "default", "1", fmt.Sprint(revision)
 	return object

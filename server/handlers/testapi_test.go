@@ -43,6 +43,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // errNoStore is returned by the storages of tests of routing and discovery, which need no objects.
@@ -94,18 +95,12 @@ func newAPI(t testing.TB, o options) api {
 		o.storage = openNoStore
 	}
 	versions, err := resources.ParseRuntimeConfig(o.runtimeConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	stored, err := resources.NewRESTOptions(versions, o.storage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	transport := loopback.New(t.Context())
 	client, err := kubernetes.NewForConfig(transport.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	allow := authorizerfactory.NewAlwaysAllowAuthorizer()
 	built, err := resources.New(resources.Config{
@@ -119,16 +114,12 @@ func newAPI(t testing.TB, o options) api {
 		Authorizer:      allow,
 		RuleResolver:    allow,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(built.Destroy)
 
 	groups := append(built.Groups, newCRDGroup(t))
 	converter, err := resources.TypeConverter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config := handlers.Config{
 		Groups:              groups,
 		Authorizer:          allow,
@@ -144,9 +135,7 @@ func newAPI(t testing.TB, o options) api {
 		o.change(&config)
 	}
 	served, err := handlers.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	handler := withRequestContext(served.Handler(http.NotFoundHandler()))
 	transport.SetHandler(handler)
 	t.Cleanup(func() {
@@ -166,9 +155,7 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 		Decorator: openNoStore,
 	}
 	definitions, err := customresourcedefinition.NewREST(crdserver.Scheme, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	group := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, crdserver.Scheme, metav1.ParameterCodec, crdserver.Codecs)
 	group.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{
 		"customresourcedefinitions":        definitions,

@@ -21,6 +21,7 @@ import (
 	configmapstore "k8s.io/kubernetes/pkg/registry/core/configmap/storage"
 
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // client sends requests to an API.
@@ -83,15 +84,11 @@ func TestErrorAfterCommit(t *testing.T) {
 	})
 	c.send("POST", configMaps, asJSON, oneMap, http.StatusCreated, nil)
 	r, err := http.NewRequest("PATCH", c.base+configMaps+"/a", strings.NewReader(`{"data":{"k":"2"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	r.Header.Set("Content-Type", "application/merge-patch+json")
 	r.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusInternalServerError {
 		t.Errorf("got %s", answer.Status)
@@ -131,9 +128,7 @@ func TestVerbs(t *testing.T) {
 
 	got.Data["k"] = "5"
 	replacement, err := json.Marshal(&got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c.send("PUT", configMaps+"/a", asJSON, string(replacement), http.StatusOK, &got)
 	c.send("PUT", configMaps+"/a", asJSON, string(replacement), http.StatusConflict, nil) // its resourceVersion is stale
 
@@ -194,9 +189,7 @@ func TestNamespaceSubresources(t *testing.T) {
 	c.send("GET", "/api/v1/namespaces/n", asJSON, "", http.StatusOK, &ns)
 	ns.Spec.Finalizers = nil
 	body, err := json.Marshal(&ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	c.send("PUT", "/api/v1/namespaces/n/finalize", asJSON, string(body), http.StatusOK, nil)
 	c.send("GET", "/api/v1/namespaces/n", asJSON, "", http.StatusNotFound, nil)
 }
@@ -205,9 +198,7 @@ func TestNamespaceSubresources(t *testing.T) {
 func TestDeprecatedKindsWarn(t *testing.T) {
 	c := newStoredAPI(t, nil)
 	answer, err := http.Get(c.base + "/api/v1/componentstatuses/nosuch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	answer.Body.Close()
 	if got := answer.Header.Get("Warning"); got != `299 - "v1 ComponentStatus is deprecated in v1.19+"` {
 		t.Errorf("the warning is %q", got)
@@ -227,13 +218,9 @@ func TestWatchPaths(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		line, err := bufio.NewReader(answer.Body).ReadBytes('\n')
 		cancel()
 		answer.Body.Close()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // patience limits every wait.
@@ -44,13 +45,9 @@ func TestInformerSleeps(t *testing.T) {
 		return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { added <- prefix + o.(*corev1.ConfigMap).Name }}
 	}
 	early, err := informer.AddEventHandler(handler("early "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	removed, err := informer.AddEventHandler(handler("removed "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if informer.HasSynced() || early.HasSynced() {
 		t.Error("the informer has synced before it was started")
 	}
@@ -62,9 +59,7 @@ func TestInformerSleeps(t *testing.T) {
 		}
 	}
 	late, err := informer.AddEventHandler(handler("late "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if !early.HasSynced() || !late.HasSynced() || !informer.GetController().HasSynced() {
 		t.Error("the handlers of a sleeping informer have not synced")
 	}
@@ -109,9 +104,7 @@ func TestInformerWithObjects(t *testing.T) {
 	factory := lazyinformer.NewFactory(informers.NewSharedInformerFactory(objects, 0))
 	factory.Sleep = func(context.Context, schema.GroupVersionResource, func()) (func(), bool) { return nil, false }
 	generic, err := factory.ForResource(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	typed := factory.Core().V1().ConfigMaps().Informer()
 	ctx, stop := context.WithCancel(t.Context())
 	factory.StartWithContext(ctx)

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // secure returns a TLS client of the transport. The server has a certificate for api.test. change changes the client's
@@ -28,18 +30,14 @@ import (
 func secure(t *testing.T, tr *Transport, change func(*rest.Config)) *http.Client {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("api.test", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config := tr.SecureConfig(func() (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(certificate, key)
 		return &pair, err
 	}, certificate)
 	change(config)
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return client
 }
 
@@ -59,17 +57,13 @@ func TestSecureRequestIsThatOfTheLoopbackUser(t *testing.T) {
 	client := secure(t, tr, func(c *rest.Config) {
 		// Like webhooks: another CA, which did not sign the certificate.
 		other, _, err := cert.GenerateSelfSignedCertKey("other.test", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		c.CAData = append(c.CAData, other...)
 		c.NextProtos = []string{"http/1.1"}
 	})
 	for range 3 {
 		response, err := client.Post("https://api.test:443/x", "text/plain", strings.NewReader(strings.Repeat("x", 1<<20)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		text, err := io.ReadAll(response.Body)
 		if want := "system:apiserver " + remoteAddr + " xxx"; err != nil || !strings.HasPrefix(string(text), want) || len(text) != len(want)-3+1<<20 {
 			t.Errorf("the response is %.100q, %v", text, err)
@@ -106,9 +100,7 @@ func TestSecureEndsWithTheTransport(t *testing.T) {
 	await(t, "the request", entered)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := tr.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, tr.Shutdown(ctx))
 	await(t, "the handler's end", left)
 	for {
 		response, err := client.Get("https://api.test/")
@@ -157,13 +149,9 @@ func TestUsersOfOneTransport(t *testing.T) {
 				config = transport.ConfigOf(want[0], want[1:len(want)-1]...)
 			}
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			resp, err := config.Transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if got := append(resp.Header["X-User"], resp.Header["X-Group"]...); !slices.Equal(got, want) {
 				t.Errorf("the request is of %q, want %q", got, want)
 			}
@@ -178,20 +166,14 @@ func TestNetworkCallerCannotForge(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(whoami))
 	defer server.Close()
 	req, err := http.NewRequestWithContext(withIdentity(context.Background(), &loopbackUser), http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	req.Host = "loopback.invalid"
 	req.Header.Set("X-Remote-User", "system:apiserver")
 	req.Header.Set("X-Remote-Group", user.SystemPrivilegedGroup)
 	req.Header.Set("Authorization", "Bearer system:apiserver")
 	resp, err := server.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, resp.Body.Close())
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a request from a socket was authenticated as %q", resp.Header.Get("X-User"))
 	}
@@ -223,17 +205,13 @@ func TestClientGoListsAndWatches(t *testing.T) {
 		<-r.Context().Done()
 	})
 	clients, err := kubernetes.NewForConfig(tr.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	list, err := clients.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "p" {
 		t.Fatalf("list: %v, %v", list, err)
 	}
 	w, err := clients.CoreV1().Pods("default").Watch(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if e := <-w.ResultChan(); e.Type != watch.Added {
 		t.Fatalf("got %+v", e)
 	}

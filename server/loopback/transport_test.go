@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // patience is how long a test waits for something that should happen at once.
@@ -33,13 +35,9 @@ func serving(t *testing.T, h http.HandlerFunc) *Transport {
 func get(t *testing.T, ctx context.Context, tr http.RoundTripper, path string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return resp
 }
 
@@ -70,18 +68,12 @@ func TestRequestArrivesAsOnAServer(t *testing.T) {
 	})
 	ctx := context.WithValue(context.Background(), outer{}, "x")
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, host+"/api/v1/a%2Fb?x=1", strings.NewReader("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	req.Header.Set("Authorization", "Bearer x")
 	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if want := `POST /api/v1/a%2Fb?x=1 "hello" 5 `; string(got) != want {
 		t.Errorf("the handler saw %q, want %q", got, want)
 	}
@@ -178,9 +170,7 @@ func TestBlockedWriterEndsWithItsClient(t *testing.T) {
 		}
 	})
 	resp := get(t, context.Background(), tr, "/")
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, resp.Body.Close())
 	await(t, "the handler", ended)
 }
 
@@ -193,9 +183,7 @@ func TestCancelBeforeHeaders(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-started; cancel() }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := tr.RoundTrip(req); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v, want context.Canceled", err)
 	}
@@ -209,9 +197,7 @@ func TestPanicBecomesAnError(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	req, err := http.NewRequest(http.MethodGet, host+"/early", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var p *PanicError
 	if _, err := tr.RoundTrip(req); !errors.As(err, &p) || !errors.Is(err, http.ErrAbortHandler) {
 		t.Errorf("before headers: got %v", err)
@@ -239,13 +225,9 @@ func TestNoBodyAnswers(t *testing.T) {
 	})
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		req, err := http.NewRequest(method, host, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		resp, err := tr.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, err := io.ReadAll(resp.Body); err != nil || len(got) != 0 {
 			t.Errorf("%s: got body %q, %v", method, got, err)
 		}
@@ -269,9 +251,7 @@ func TestRequestsWaitForTheHandler(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, err := tr.RoundTrip(req); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting with a context that has ended: %v", err)
 	}
@@ -289,20 +269,14 @@ func TestShutdown(t *testing.T) {
 	}))
 	resp := get(t, context.Background(), tr, "/watch")
 	await(t, "the handler", started)
-	if err := tr.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, tr.Shutdown(context.Background()))
 	if got, err := io.ReadAll(resp.Body); err != nil || len(got) != 0 {
 		t.Errorf("a watch at shutdown should end cleanly, got %q, %v", got, err)
 	}
 	for _, tr := range []*Transport{tr, New(context.Background())} {
-		if err := tr.Shutdown(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, tr.Shutdown(context.Background()))
 		req, err := http.NewRequest(http.MethodGet, host, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if _, err := tr.RoundTrip(req); !errors.Is(err, ErrShutdown) {
 			t.Errorf("after Shutdown: %v", err)
 		}
@@ -349,13 +323,9 @@ func BenchmarkEvent(b *testing.B) {
 		}
 	}))
 	req, err := http.NewRequest(http.MethodGet, host, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	resp, err := tr.RoundTrip(req)
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	buf := make([]byte, len(event))
 	b.SetBytes(int64(len(event)))
 	for b.Loop() {

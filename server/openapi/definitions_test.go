@@ -21,6 +21,8 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	kubectl "k8s.io/kubectl/pkg/util/openapi"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 type definitions []definition
@@ -92,13 +94,9 @@ func TestKubectlUnderstandsV2(t *testing.T) {
 	s := newService(t, everything(t), definitions{crd("widgets", "Widget")})
 	_, message := fetch(t, s, PathV2, "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 	document := &openapi_v2.Document{}
-	if err := proto.Unmarshal(message, document); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, proto.Unmarshal(message, document))
 	resources, err := kubectl.NewOpenAPIData(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, kind := range []schema.GroupVersionKind{
 		{Group: "example.com", Version: "v1", Kind: "Widget"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
 	} {
@@ -117,9 +115,7 @@ func TestDefinitionsInV3(t *testing.T) {
 	documentURL := func() string {
 		_, body := fetch(t, s, PathV3)
 		var list handler3.OpenAPIV3Discovery
-		if err := json.Unmarshal(body, &list); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, json.Unmarshal(body, &list))
 		return list.Paths["apis/example.com/v1"].ServerRelativeURL
 	}
 	before := documentURL()
@@ -170,9 +166,7 @@ func TestRenderedDocumentsAreForgotten(t *testing.T) {
 func BenchmarkV2WithDefinition(b *testing.B) {
 	defined := definitions{crd("widgets", "Widget")}
 	s, err := New(Config{BuiltIn: everything(b), Definitions: defined.list, Whole: defined.whole})
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	for b.Loop() {
 		s.rendered = newCache(keep)
 		if _, err := s.buildV2(definitions{crd("widgets", "Widget")}, asJSON); err != nil {
@@ -191,30 +185,20 @@ func TestOverlap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, everything(t), definitions{d})
 			static, err := s.builtinV2()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			var custom []*spec.Swagger
 			for _, v := range d.Spec.Versions {
 				doc, err := builder.BuildOpenAPIV2(d, v.Name, options(true))
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				doc.Definitions = handler.PruneDefaults(doc.Definitions)
 				custom = append(custom, doc)
 			}
 			merged, err := builder.MergeSpecs(static, custom...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			text, err := merged.MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			var want map[string]any
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, json.Unmarshal(text, &want))
 			got := v2Document(t, s)
 			resolve(t, got, got)
 			for _, section := range []string{"paths", "definitions"} {

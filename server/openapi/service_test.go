@@ -22,22 +22,19 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 
 	"github.com/sqube/sqube/server/openapi/internal/archive"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // everything returns all group versions in the archive.
 func everything(t testing.TB) []schema.GroupVersion {
 	t.Helper()
 	var i archive.Index
-	if err := json.Unmarshal(index, &i); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(index, &i))
 	var all []schema.GroupVersion
 	for _, d := range i.V3 {
 		for _, owner := range d.Owners {
 			gv, err := schema.ParseGroupVersion(owner)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			all = append(all, gv)
 		}
 	}
@@ -47,9 +44,7 @@ func everything(t testing.TB) []schema.GroupVersion {
 func newService(t *testing.T, builtIn []schema.GroupVersion, d definitions) *Service {
 	t.Helper()
 	s, err := New(Config{BuiltIn: builtIn, Definitions: d.list, Whole: d.whole})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return s
 }
 
@@ -65,9 +60,7 @@ func fetch(t *testing.T, s http.Handler, path string, header ...string) (*http.R
 	body := w.Body.Bytes()
 	if w.Header().Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(w.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if body, err = io.ReadAll(z); err != nil {
 			t.Fatal(err)
 		}
@@ -88,13 +81,9 @@ func decode(t *testing.T, text []byte) map[string]any {
 func upstreamDocument(t *testing.T, file string) map[string]any {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "api", "openapi-spec", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return decode(t, text)
 }
 
@@ -149,9 +138,7 @@ func TestV3DocumentsAreUpstreams(t *testing.T) {
 	s := newService(t, everything(t), nil)
 	_, body := fetch(t, s, PathV3)
 	var list handler3.OpenAPIV3Discovery
-	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(body, &list))
 	if len(list.Paths) < 60 {
 		t.Fatalf("only %d documents", len(list.Paths))
 	}
@@ -175,14 +162,10 @@ func TestV3Protobuf(t *testing.T) {
 		t.Errorf("Content-Type %q", got)
 	}
 	var got openapi_v3.Document
-	if err := proto.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, proto.Unmarshal(body, &got))
 	_, text := fetch(t, s, PathV3+"/apis/apps/v1")
 	want, err := openapi_v3.ParseDocument(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if !proto.Equal(&got, want) {
 		t.Error("the two forms differ")
 	}
@@ -208,13 +191,9 @@ func v2Document(t *testing.T, s *Service) map[string]any {
 		t.Errorf("Content-Type %q", got)
 	}
 	var got openapi_v2.Document
-	if err := proto.Unmarshal(message, &got); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, proto.Unmarshal(message, &got))
 	want, err := openapi_v2.ParseDocument(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if diff := cmp.Diff(byName(t, want), byName(t, &got)); diff != "" {
 		t.Errorf("the two forms differ:\n%.2000s", diff)
 	}
@@ -227,9 +206,7 @@ func byName(t *testing.T, d *openapi_v2.Document) map[string]string {
 	parts := map[string]string{}
 	add := func(name string, m proto.Message) {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if _, twice := parts[name]; twice {
 			t.Errorf("%s is a duplicate", name)
 		}

@@ -13,27 +13,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestKubeconfigForAUser(t *testing.T) {
 	dir := t.TempDir()
 	ensure(t, dir, options)
 	p, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	data, err := p.Kubeconfig("https://api.example.test", "jane", []string{"dev", "ops"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	verify(t, pair.Leaf, load(t, p.CA), time.Now(), x509.ExtKeyUsageClientAuth)
 	groups := slices.Sorted(slices.Values(pair.Leaf.Subject.Organization))
 	if pair.Leaf.Subject.CommonName != "jane" || !slices.Equal(groups, []string{"dev", "ops"}) {
@@ -54,22 +48,14 @@ func TestTrustedWithoutFinalNewline(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "own.crt")
 	copyFile(t, p.Serving.CertFile, own)
 	authority, err := os.ReadFile(p.CA.CertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p.CA.CertFile, bytes.TrimSpace(authority), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, os.WriteFile(p.CA.CertFile, bytes.TrimSpace(authority), 0o644))
 	o := options
 	o.ServingCertFile = own
 	trusted, err := ensure(t, dir, o).Trusted()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	want, err := certutil.CertsFromFile(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	certificates, err := certutil.ParseCertsPEM(trusted)
 	if err != nil || len(certificates) != 1+len(want) {
 		t.Errorf("%d certificates, %v:\n%s", len(certificates), err, trusted)
@@ -99,14 +85,10 @@ func TestAdminKubeconfigKeepsWhatPeopleAdd(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
 	config, err := clientcmd.LoadFromFile(p.AdminKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config.Contexts["mine"] = &clientcmdapi.Context{Cluster: entry, AuthInfo: "kubernetes-admin", Namespace: "mine"}
 	config.CurrentContext = "mine"
-	if err := clientcmd.WriteToFile(*config, p.AdminKubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, clientcmd.WriteToFile(*config, p.AdminKubeconfig))
 	o := options
 	o.Server = "https://127.0.0.1:7443"
 	ensure(t, dir, o)
@@ -125,28 +107,20 @@ func TestAdminKubeconfigTrustsTheOperatorsCertificate(t *testing.T) {
 	copyFile(t, ensure(t, t.TempDir(), options).Serving.CertFile, o.ServingCertFile)
 	p := ensure(t, dir, o)
 	config, err := clientcmd.LoadFromFile(p.AdminKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	own, err := os.ReadFile(o.ServingCertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if !bytes.Contains(config.Clusters[entry].CertificateAuthorityData, own) {
 		t.Error("it does not trust --tls-cert-file")
 	}
 	opened, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if data, err := opened.Kubeconfig("", "jane", nil, time.Hour); err != nil {
 		t.Error(err)
 	} else if jane, err := clientcmd.RESTConfigFromKubeConfig(data); err != nil || jane.Host != o.Server || !bytes.Contains(jane.CAData, own) {
 		t.Errorf("jane's kubeconfig points to %s, or does not trust --tls-cert-file: %v", jane.Host, err)
 	}
-	if err := os.Remove(o.ServingCertFile); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(o.ServingCertFile))
 	_, err = Ensure(t.Context(), dir, o)
 	wantFileError(t, err, o.ServingCertFile)
 }

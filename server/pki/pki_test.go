@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 var options = Options{
@@ -30,18 +32,14 @@ var options = Options{
 func ensure(t *testing.T, dir string, o Options) *PKI {
 	t.Helper()
 	p, err := Ensure(t.Context(), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return p
 }
 
 func load(t *testing.T, p Pair) *x509.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return pair.Leaf
 }
 
@@ -57,9 +55,7 @@ func contents(t *testing.T, dir string) map[string]string {
 		files[path] = string(data)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return files
 }
 
@@ -187,9 +183,7 @@ func TestMissingFilesAreRepaired(t *testing.T) {
 			continue // TestAuthorityWithoutKey
 		}
 		t.Run(name, func(t *testing.T) {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.Remove(path))
 			p := ensure(t, dir, options)
 			verify(t, load(t, p.Serving), load(t, p.CA), time.Now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
 			verify(t, load(t, p.Admin), load(t, p.CA), time.Now(), x509.ExtKeyUsageClientAuth)
@@ -205,9 +199,7 @@ func TestNewAuthorityReissuesEverything(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
 	for _, path := range []string{p.CA.CertFile, p.CA.KeyFile} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Remove(path))
 	}
 	p = ensure(t, dir, options)
 	verify(t, load(t, p.Serving), load(t, p.CA), time.Now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
@@ -217,9 +209,7 @@ func TestNewAuthorityReissuesEverything(t *testing.T) {
 func TestAuthorityWithoutKey(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
-	if err := os.Remove(p.CA.KeyFile); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(p.CA.KeyFile))
 	ensure(t, dir, options) // nothing to issue
 	o := options
 	at(2 * leafLifetime)(&o)
@@ -282,9 +272,7 @@ func wantFileError(t *testing.T, err error, path string) {
 
 func overwrite(t *testing.T, path string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("{not what it was"), fileMode); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte("{not what it was"), fileMode))
 	return path
 }
 
@@ -294,9 +282,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err == nil {
 		err = os.WriteFile(to, data, fileMode)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 }
 
 func TestPermissionsAreTightened(t *testing.T) {
@@ -304,9 +290,7 @@ func TestPermissionsAreTightened(t *testing.T) {
 	p := ensure(t, dir, options)
 	private := []string{p.CA.KeyFile, p.ServiceAccountKey, p.AdminKubeconfig}
 	for _, path := range private {
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chmod(path, 0o644))
 	}
 	ensure(t, dir, options)
 	for _, path := range private {
@@ -322,9 +306,7 @@ func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	left := []string{filepath.Join(filepath.Dir(p.CA.CertFile), ".ca.key.unfinished-123"), filepath.Join(dir, ".admin.kubeconfig.unfinished-123")}
 	backup := filepath.Join(dir, ".backup.db.unfinished-123") // which another process is writing
 	for _, path := range append(left, backup) {
-		if err := os.WriteFile(path, nil, fileMode); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, nil, fileMode))
 	}
 	ensure(t, dir, options)
 	for _, path := range left {

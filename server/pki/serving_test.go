@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // handshake connects to s as the client in pair and returns the certificates that each side presented.
@@ -50,13 +52,9 @@ func TestServingFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
 	clientCA, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", p.CA.CertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	s, err := NewServing(ServingConfig{Pair: p.Serving, ClientCA: clientCA, TLS: &tls.Config{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
@@ -84,9 +82,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 func TestServingRefusesAMismatch(t *testing.T) {
 	p := ensure(t, t.TempDir(), options)
 	clientCA, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", p.CA.CertFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, err = NewServing(ServingConfig{Pair: Pair{CertFile: p.Serving.CertFile, KeyFile: p.Admin.KeyFile}, ClientCA: clientCA, TLS: &tls.Config{}})
 	wantFileError(t, err, p.Serving.CertFile)
 }

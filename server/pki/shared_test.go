@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // memory is a SharedStore in memory.
@@ -106,9 +108,7 @@ func TestOtherKeysAreNotReplaced(t *testing.T) {
 			p := ensure(t, dir, options)
 			for _, other := range sharedFiles {
 				if other != name {
-					if err := os.Remove(p.path(other)); err != nil {
-						t.Fatal(err)
-					}
+					harness.Must(t, os.Remove(p.path(other)))
 				}
 			}
 			before := contents(t, dir)
@@ -124,9 +124,7 @@ func TestOtherKeysAreNotReplaced(t *testing.T) {
 func TestSharedStoreNeedsTheKeysOfAuthorities(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
-	if err := os.Remove(p.CA.KeyFile); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(p.CA.KeyFile))
 	shared := &memory{}
 	_, err := Ensure(t.Context(), dir, withStore(shared))
 	wantFileError(t, err, p.CA.KeyFile)
@@ -173,12 +171,8 @@ func TestAnOperatorsAuthorityIsNotExtended(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)
 	data, err := selfSign("operators-ca", p.ca.key, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFile(p.CA.CertFile, data); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, writeFile(p.CA.CertFile, data))
 	o := options
 	at(caLifetime - 300*24*time.Hour)(&o)
 	ensure(t, dir, o)

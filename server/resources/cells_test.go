@@ -16,6 +16,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
 	"github.com/sqube/sqube/sqlstore/apistorage/transcode"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // message is the interface of generated types.
@@ -35,25 +36,17 @@ func TestCells(t *testing.T) {
 		t.Run(gvk.String(), func(t *testing.T) {
 			whole := newMessage(t, gvk)
 			typ, err := transcode.For(whole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			cut, err := typ.Filter(only)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			rows := map[string]bool{}
 			for range 300 {
 				whole := newMessage(t, gvk)
 				fill.Fill(whole)
 				data, err := whole.Marshal()
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				less, err := cut.Append(nil, data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				want, got := rowsOf(t, generator, gvk, data), rowsOf(t, generator, gvk, less)
 				if got != want {
 					t.Fatalf("cells are\n%s, want\n%s\nof\n%+v", got, want, whole)
@@ -70,9 +63,7 @@ func TestCells(t *testing.T) {
 func newMessage(t *testing.T, gvk schema.GroupVersionKind) message {
 	t.Helper()
 	obj, err := legacyscheme.Scheme.New(gvk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return obj.(message)
 }
 
@@ -80,32 +71,20 @@ func newMessage(t *testing.T, gvk schema.GroupVersionKind) message {
 func rowsOf(t *testing.T, generator printers.TableGenerator, gvk schema.GroupVersionKind, data []byte) string {
 	t.Helper()
 	stored := newMessage(t, gvk)
-	if err := stored.Unmarshal(data); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, stored.Unmarshal(data))
 	legacyscheme.Scheme.Default(stored)
 	internal, err := legacyscheme.Scheme.New(schema.GroupVersionKind{Group: gvk.Group, Version: runtime.APIVersionInternal, Kind: gvk.Kind})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := legacyscheme.Scheme.Convert(stored, internal, nil); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, legacyscheme.Scheme.Convert(stored, internal, nil))
 	table, err := generator.GenerateTable(internal, printers.GenerateOptions{Wide: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for i := range table.Rows {
 		m, err := meta.Accessor(table.Rows[i].Object.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		table.Rows[i].Object = runtime.RawExtension{}
 		table.Rows[i].Cells = append(table.Rows[i].Cells, m.GetNamespace(), m.GetName(), fmt.Sprint(m.GetAnnotations()))
 	}
 	text, err := json.Marshal(table.Rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }

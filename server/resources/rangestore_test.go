@@ -14,6 +14,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 const testRange = "30000-30099"
@@ -24,13 +25,9 @@ func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 	store := storetest.Open(t, open, sqlstore.Options{})
 	make := func() *rangeStore {
 		options, err := NewRESTOptions(DefaultVersions(), apistorage.Decorator(store, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		s, err := newRangeStore(options, "servicenodeports", allocator.NewAllocationMapWithOffset(100, testRange, 16))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		t.Cleanup(s.Destroy)
 		return s
 	}
@@ -41,13 +38,9 @@ func newTestRanges(t *testing.T, open storetest.Opener) (a, b *rangeStore) {
 func initialize(t *testing.T, s *rangeStore) {
 	t.Helper()
 	stored, err := s.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	stored.Range = testRange
-	if err := s.CreateOrUpdate(stored); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.CreateOrUpdate(stored))
 }
 
 func TestRangeStoreSQLite(t *testing.T)   { testRangeStore(t, engines.SQLite) }
@@ -74,9 +67,7 @@ func testRangeStore(t *testing.T, engine storetest.Opener) {
 		if taken, err := b.Allocate(7); err != nil || taken {
 			t.Fatalf("taken twice: %t, error %v", taken, err)
 		}
-		if err := b.Release(7); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, b.Release(7))
 		if taken, err := a.Allocate(7); err != nil || !taken {
 			t.Fatalf("not taken after its release: %t, error %v", taken, err)
 		}
@@ -136,9 +127,7 @@ func testRangeStore(t *testing.T, engine storetest.Opener) {
 		a, b := newTestRanges(t, engine)
 		initialize(t, a)
 		stale, err := b.Get()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if _, err := a.Allocate(3); err != nil {
 			t.Fatal(err)
 		}

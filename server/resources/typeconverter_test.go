@@ -21,22 +21,20 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/autoscaling"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestObjectsFitTheirTypes validates what ObjectToTyped does not: objects of each kind, with lists of empty items, and with random
 // content.
 func TestObjectsFitTheirTypes(t *testing.T) {
 	made, err := newTypeConverter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	converter := made.(typeConverter)
 	random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(1), scheme.Codecs)
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
-		if err := add(known); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, add(known))
 	}
 	kinds := 0
 	for kind, definition := range converter.types {
@@ -51,9 +49,7 @@ func TestObjectsFitTheirTypes(t *testing.T) {
 		kinds++
 		validate := func(fill func(runtime.Object)) error {
 			obj, err := known.New(kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			fill(obj)
 			obj.GetObjectKind().SetGroupVersionKind(kind)
 			_, err = definition.FromStructured(obj, typed.AllowDuplicates)
@@ -113,9 +109,7 @@ func (v validating) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOp
 // TestManagersOfTwoVersions checks that managers that write an object in two versions own the same fields as with full validation.
 func TestManagersOfTwoVersions(t *testing.T) {
 	converter, err := newTypeConverter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got, want := managedInTwoVersions(t, converter), managedInTwoVersions(t, validating{converter.(typeConverter)})
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -135,15 +129,11 @@ func managedInTwoVersions(t *testing.T, converter managedfields.TypeConverter) s
 		kind := schema.GroupVersionKind{Group: "autoscaling", Version: version, Kind: "HorizontalPodAutoscaler"}
 		fields, err := managedfields.NewDefaultFieldManager(converter, runtime.UnsafeObjectConvertor(scheme), scheme, scheme, kind,
 			schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal}, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		text := `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/` + version + `","metadata":{"name":"a","namespace":"b"},"spec":` + spec + `}`
 		if manager == "three" {
 			patch := &unstructured.Unstructured{}
-			if err := json.Unmarshal([]byte(text), patch); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, json.Unmarshal([]byte(text), patch))
 			live, err = fields.Apply(live, patch, manager, true)
 		} else {
 			var next runtime.Object
@@ -152,9 +142,7 @@ func managedInTwoVersions(t *testing.T, converter managedfields.TypeConverter) s
 				live, err = fields.Update(live, next, manager)
 			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return live
 	}
 	const head = `{"scaleTargetRef":{"kind":"Deployment","name":"c"},"maxReplicas":`
@@ -168,8 +156,6 @@ func managedInTwoVersions(t *testing.T, converter managedfields.TypeConverter) s
 		managed[i].Time = nil
 	}
 	text, err := json.Marshal(live)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }

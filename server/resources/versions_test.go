@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kubernetes/pkg/controlplane"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDefaultVersionsAreUpstreams checks that the versions that are enabled by default are those in kube-apiserver's list.
@@ -46,9 +48,7 @@ func TestParseRuntimeConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := ParseRuntimeConfig(test.values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, resource := range test.on {
 				if !config.ResourceEnabled(resource) {
 					t.Errorf("%s is off", resource)

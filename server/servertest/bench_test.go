@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // BenchmarkStart measures how long a server takes until it is ready, and BenchmarkStop how long it takes to stop.
@@ -26,23 +27,15 @@ func BenchmarkStop(b *testing.B) { benchmark(b, false) }
 
 func benchmark(b *testing.B, start bool) {
 	first, err := servertest.Start(servertest.Options{}) // initializes Kubernetes' libraries, once per process
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := first.Stop(); err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
+	harness.Must(b, first.Stop())
 	b.ResetTimer()
 	for range b.N {
 		pause(b, !start)
 		s, err := servertest.Start(servertest.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		harness.Must(b, err)
 		pause(b, start)
-		if err := s.Stop(); err != nil {
-			b.Fatal(err)
-		}
+		harness.Must(b, s.Stop())
 		pause(b, false)
 	}
 }
@@ -69,19 +62,13 @@ func BenchmarkFrom(b *testing.B) {
 				return err
 			})
 		}
-		if err := creating.Wait(); err != nil {
-			b.Fatal(err)
-		}
+		harness.Must(b, creating.Wait())
 	})
 	for b.Loop() {
 		s, err := servertest.Start(servertest.Options{From: file})
-		if err != nil {
-			b.Fatal(err)
-		}
+		harness.Must(b, err)
 		b.StopTimer()
-		if err := s.Stop(); err != nil {
-			b.Fatal(err)
-		}
+		harness.Must(b, s.Stop())
 		b.StartTimer()
 	}
 }
@@ -136,19 +123,13 @@ type usage struct {
 func used(b *testing.B) usage {
 	b.Helper()
 	var resources syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &resources); err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &resources))
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	pages, err := strconv.Atoi(strings.Fields(string(statm))[1])
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	return usage{
 		cpu:  time.Duration(resources.Utime.Nano() + resources.Stime.Nano()),
 		heap: int(memory.HeapAlloc), rss: pages * os.Getpagesize(), goroutines: runtime.NumGoroutine(),

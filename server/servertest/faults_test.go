@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sqube/sqube/server/pipenet"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFaults checks that the faults of requests and watches happen under some seed, and that a seed decides them, and delays, by what is
@@ -123,9 +124,7 @@ func TestSlowWebhooks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			network := &pipenet.Network{}
 			plain, err := network.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			listener := &slowListener{Listener: plain, faults: newFaults(seed, nil)}
 			go func() {
 				conn, err := network.Dial(t.Context(), "tcp", listener.Addr().String())
@@ -136,9 +135,7 @@ func TestSlowWebhooks(t *testing.T) {
 			}()
 			begin := time.Now()
 			conn, err := listener.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if content, err := io.ReadAll(conn); err != nil || string(content) != "request" {
 				t.Errorf("the webhook gets %q: %v", content, err)
 			}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // backup makes a backup of a new cluster with what fill puts in it.
@@ -30,9 +31,7 @@ func backup(t testing.TB, fill func(*servertest.Server)) (file string) {
 	s := servertest.Run(t, servertest.Options{CRDs: []string{"testdata/crds"}})
 	fill(s)
 	file = filepath.Join(t.TempDir(), "backup.db")
-	if err := errors.Join(s.Save(file), s.Stop()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(s.Save(file), s.Stop()))
 	return file
 }
 
@@ -72,9 +71,7 @@ func TestFrom(t *testing.T) {
 	var before time.Time
 	file := backup(t, func(s *servertest.Server) {
 		first, err := client(t, s).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "first"}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, namespace := range []string{"first", "kube-node-lease"} {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody")}}
 			if _, err := client(t, s).CoordinationV1().Leases(namespace).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
@@ -125,9 +122,7 @@ func TestFrom(t *testing.T) {
 	})
 
 	at, err := strconv.ParseInt(revision, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for name, o := range map[string]servertest.Options{"time": {From: file, At: before}, "revision": {From: file, AtRevision: at}} {
 		s := servertest.Run(t, o)
 		list, err := dynamic.NewForConfigOrDie(s.Config).Resource(boats).List(t.Context(), metav1.ListOptions{})
@@ -149,8 +144,6 @@ func TestFrom(t *testing.T) {
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return content
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // What a server with nothing to do may run. Each informer takes ten goroutines and the memory of its objects: one that waits for a
@@ -68,13 +69,9 @@ func TestDefaultRoles(t *testing.T) {
 		s := servertest.Run(t, servertest.Options{})
 		rbac := client(t, s).RbacV1()
 		role, err := rbac.ClusterRoles().Get(t.Context(), "system:node", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		binding, err := rbac.ClusterRoleBindings().Get(t.Context(), "cluster-admin", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		uids = append(uids, role.UID, binding.UID)
 		for _, o := range []metav1.Object{role, binding} {
 			if age := time.Since(o.GetCreationTimestamp().Time); age > patience || age < -time.Second {
@@ -88,9 +85,7 @@ func TestDefaultRoles(t *testing.T) {
 			}
 		}
 		content, err := json.Marshal([]any{role, binding})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		contents = append(contents, string(content))
 	}
 	if slices.Sort(uids); len(slices.Compact(slices.Clone(uids))) != len(uids) {

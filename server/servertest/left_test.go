@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // releasePatience is longer than net/http keeps a connection in memory if a client, such as an informer, sends a request while it
@@ -28,9 +29,7 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Setenv("TMPDIR", temporary)
 	start := func() *servertest.Server {
 		s, err := servertest.Start(servertest.Options{CRDs: []string{"testdata/crds"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return s
 	}
 	stop := func(s *servertest.Server) {
@@ -69,9 +68,7 @@ func TestNothingIsLeft(t *testing.T) {
 func watch(t *testing.T, c kubernetes.Interface) (stop func()) {
 	t.Helper()
 	events, err := c.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(c, 0)
 	for _, informer := range []cache.SharedIndexInformer{factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Pods().Informer()} {

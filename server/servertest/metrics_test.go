@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/surface"
 )
 
@@ -23,13 +24,9 @@ func TestMetrics(t *testing.T) {
 	servertest.Run(t, servertest.Options{})
 	upstream, explained := surface.Upstream(t), surface.ReadExplained(t)
 	registered, err := surface.Metrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, family := range families {
 		if explained.Missing(surface.Item{Kind: "metric", Name: family.GetName()}) {
 			t.Errorf("%s has values, but is missing according to differences.txt", family.GetName())
@@ -56,9 +53,7 @@ func TestInformerMetrics(t *testing.T) {
 			if err == nil {
 				version, err = strconv.ParseFloat(made.ResourceVersion, 64)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 		}
 		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
 			families, err := legacyregistry.DefaultGatherer.Gather()
@@ -68,9 +63,7 @@ func TestInformerMetrics(t *testing.T) {
 		if err != nil {
 			t.Errorf("the version that the informer has read is %v instead of %v: %v", seen, version, err)
 		}
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, s.Stop())
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestAsDependency packs this repository as a release of the module, and loads a test of another module that requires it as the
@@ -24,9 +26,7 @@ import (
 // the README must be those of go.mod.
 func TestAsDependency(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	requires := regexp.MustCompile(`(?s)\nrequire \(\n(\tgithub\.com/sqube/sqube )v\S+(.*?\n\)\n)`).FindSubmatch(readme)
 	if requires == nil {
 		t.Fatal("the README names no versions")
@@ -51,9 +51,7 @@ func TestAsDependency(t *testing.T) {
 	publish(t, filepath.Join(proxy, this.Path, "@v"), this)
 
 	sums, err := os.ReadFile("../../go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	required := fmt.Sprintf("module example.com/user\n\ngo 1.26.0\n\nrequire (\n%s%s%s", requires[1], this.Version, requires[2])
 	for name, content := range map[string]string{
 		"go.mod": required, "go.sum": string(sums),
@@ -71,9 +69,7 @@ func TestController(t *testing.T) {
 	kubernetes.NewForConfigOrDie(s.Config)
 }
 `} {
-		if err := os.WriteFile(filepath.Join(user, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(user, name), []byte(content), 0o600))
 	}
 	t.Setenv("GOFLAGS", "-mod=mod -modcacherw")
 	t.Setenv("GOPROXY", "file://"+proxy+",file://"+cache+"/cache/download")
@@ -87,9 +83,7 @@ func TestController(t *testing.T) {
 			Error      any
 			Module     *module.Version
 		}
-		if err := packages.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, packages.Decode(&p))
 		if p.Error != nil {
 			t.Errorf("%s: %v", p.ImportPath, p.Error)
 		}
@@ -100,9 +94,7 @@ func TestController(t *testing.T) {
 	}
 
 	resolved, err := os.ReadFile(filepath.Join(user, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for line := range strings.Lines(string(requires[2])) {
 		if !strings.Contains(string(resolved), line) {
 			t.Errorf("%q of the README's versions is replaced in\n%s", line, resolved)
@@ -113,13 +105,9 @@ func TestController(t *testing.T) {
 // publish writes the files of this repository to dir, in a proxy's layout, as the given version.
 func publish(t *testing.T, dir string, version module.Version) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(dir, 0o700))
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var files []zip.File
 	for _, path := range strings.Split(string(run(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")), "\x00") {
 		if _, err := os.Lstat(filepath.Join(root, path)); path != "" && !errors.Is(err, os.ErrNotExist) {
@@ -127,17 +115,11 @@ func publish(t *testing.T, dir string, version module.Version) {
 		}
 	}
 	var packed bytes.Buffer
-	if err := zip.Create(&packed, version, files); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, zip.Create(&packed, version, files))
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for ending, content := range map[string][]byte{".info": fmt.Appendf(nil, `{"Version":%q}`, version.Version), ".mod": mod, ".zip": packed.Bytes()} {
-		if err := os.WriteFile(filepath.Join(dir, version.Version+ending), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(dir, version.Version+ending), content, 0o600))
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 var boats = schema.GroupVersionResource{Group: "demo.example.com", Version: "v1", Resource: "boats"}
@@ -43,9 +44,7 @@ func TestOptions(t *testing.T) {
 	})
 	serveWebhooks(t, s.Webhook)
 	objects, err := dynamic.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	ships := objects.Resource(boats).Namespace("default")
 
 	t.Run("custom resources are served", func(t *testing.T) {
@@ -74,9 +73,7 @@ func TestOptions(t *testing.T) {
 	})
 	t.Run("users have the permissions that RBAC grants them", func(t *testing.T) {
 		config, err := s.User("jane", "developers")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"jane"`) {
 			t.Errorf("a user without permissions gets %v", err)
@@ -110,9 +107,7 @@ func serveWebhooks(t *testing.T, w servertest.WebhookServer) {
 		}
 	})
 	listener, err := net.Listen("tcp", net.JoinHostPort(w.Host, strconv.Itoa(w.Port)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	server := &http.Server{Handler: mux}
 	ended := make(chan struct{})
 	go func() {
@@ -134,9 +129,7 @@ func TestFeatureGates(t *testing.T) {
 	}
 	before := is()
 	s, err := servertest.Start(servertest.Options{FeatureGates: map[string]bool{"APIServingWithRoutine": !before}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if is() == before {
 		t.Error("the gate has not changed")
 	}
@@ -154,13 +147,9 @@ func TestFeatureGates(t *testing.T) {
 // TestWrongOptions checks that errors name the invalid option or file, and that no files remain.
 func TestWrongOptions(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
-	if err := os.WriteFile(broken, []byte("kind: [\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(broken, []byte("kind: [\n"), 0o600))
 	dump := filepath.Join(t.TempDir(), "cluster.dump")
-	if err := os.WriteFile(dump, []byte("PGDMP..."), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(dump, []byte("PGDMP..."), 0o600))
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	for want, o := range map[string]servertest.Options{

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // asOther is set in the process that TestQuiet starts.
@@ -22,9 +23,7 @@ func TestQuiet(t *testing.T) {
 		}
 		if runtime.GOOS == "linux" {
 			descriptors, err := os.ReadDir("/proc/self/fd")
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, d := range descriptors {
 				if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err == nil && strings.Contains(target, "inotify") {
 					t.Errorf("descriptor %s is %s", d.Name(), target)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server/servertest"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // patience limits every wait, on a machine that may be busy with other tests.
@@ -32,9 +33,7 @@ func TestServers(t *testing.T) {
 		starting.Go(func() { servers[i], failed[i] = servertest.Start(servertest.Options{}) })
 	}
 	starting.Wait()
-	if err := errors.Join(failed[:]...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(failed[:]...))
 	for i, s := range servers {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("of-%d", i)}}
 		if _, err := client(t, s).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
@@ -61,9 +60,7 @@ func TestServers(t *testing.T) {
 func TestKubeconfig(t *testing.T) {
 	s := servertest.Run(t, servertest.Options{})
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	admin := kubernetes.NewForConfigOrDie(config)
 	eventually(t, "the service account default is created", func(ctx context.Context) bool {
 		_, err := admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
@@ -80,9 +77,7 @@ func TestKubeconfig(t *testing.T) {
 func client(t *testing.T, s *servertest.Server) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
 }
 

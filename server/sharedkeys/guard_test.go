@@ -13,6 +13,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // guard is that of a server whose keys are named by words, first the authorities, then, after "|", the keys for tokens.
@@ -72,9 +73,7 @@ func TestReplaceKeys(t *testing.T) {
 			_, replace, _ = strings.Cut(err.Error(), "--replace-keys=")
 		}
 		g.Replace = replace
-		if err := begin(t.Context(), g); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, begin(t.Context(), g))
 	}
 	g := guard(store, "ca3|sa3")
 	if g.Replace = replace; begin(t.Context(), g) == nil {
@@ -129,13 +128,9 @@ func (fullDisk) Commit(context.Context, []dialect.Write) (dialect.Committed, err
 func TestStartsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sqube.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	store, err := sqlstore.Open(t.Context(), fullDisk{engine}, sqlstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer store.Close()
 	if err := begin(t.Context(), guard(store, "ca|sa")); err != nil {
 		t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 func newKey() string {
@@ -29,26 +30,18 @@ func newKey() string {
 func load(t *testing.T, lines ...string) *Sealer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	keys, err := Options{KeyFile: file}.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return keys
 }
 
 func newStore(t *testing.T) *sqlstore.Store {
 	t.Helper()
 	engine, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sqube.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	store, err := sqlstore.Open(t.Context(), engine, sqlstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -66,9 +59,7 @@ func update(ctx context.Context, v pki.SharedStore, want pki.Shared) (pki.Shared
 func open(t *testing.T, store *sqlstore.Store, keys *Sealer) pki.SharedStore {
 	t.Helper()
 	v, err := Open(t.Context(), store, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return v
 }
 
@@ -125,21 +116,13 @@ func TestKeysAreReplacedOneAfterTheOther(t *testing.T) {
 func TestFormat(t *testing.T) {
 	line := newKey()
 	key, err := base64.StdEncoding.DecodeString(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	block, err := aes.NewCipher(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	row, err := json.Marshal(object{Sealed: aead.Seal(nil, nil, []byte(`{"ca.key":"c2VjcmV0"}`), []byte("sqube.io/v1 SharedKeys"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if files, err := load(t, line).Decode(row); err != nil || string(files["ca.key"]) != "secret" {
 		t.Errorf("%v, %v", files, err)
 	}
@@ -149,9 +132,7 @@ func TestWrongKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"empty": "", "short": "c2hvcnQ=", "text": "not base64!", "second": newKey() + "\nx"} {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	for _, name := range []string{"empty", "short", "text", "second", "missing"} {
 		file := filepath.Join(dir, name)
@@ -167,14 +148,10 @@ func TestWrongKeyFiles(t *testing.T) {
 
 func TestOpenKeyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(newKey()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(newKey()), 0o600))
 	root := os.Geteuid() == 0
 	for mode, taken := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: root, 0o640: root, 0o660: false, 0o644: false, 0o604: false, 0o602: false, 0o666: false} {
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chmod(file, mode))
 		keys, err := Options{KeyFile: file}.Load()
 		switch {
 		case taken && (err != nil || keys == nil):
@@ -184,12 +161,8 @@ func TestOpenKeyFile(t *testing.T) {
 		}
 	}
 	if root { // another user's file has no group
-		if err := os.Chown(file, 65534, 65534); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, 0o640); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chown(file, 65534, 65534))
+		harness.Must(t, os.Chmod(file, 0o640))
 		if _, err := (Options{KeyFile: file}).Load(); err == nil {
 			t.Error("a file that another user's group may read is accepted")
 		}

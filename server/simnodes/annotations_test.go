@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestAnnotations(t *testing.T) {
@@ -59,17 +61,13 @@ func TestScripts(t *testing.T) {
 		{script: Script{Match: func(p *corev1.Pod) bool { return p.Name == "other" }}, container: "main", want: false},
 	} {
 		checked, err := newScripted(test.script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got := checked.selects(pod, test.container, test.init); got != test.want {
 			t.Errorf("%+v selects %s: %t", test.script, test.container, got)
 		}
 	}
 	first, err := newScripted(Script{First: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	other := pod.DeepCopy()
 	other.UID = "2"
 	if !first.selects(pod, "main", false) || first.selects(other, "main", false) || !first.selects(pod, "second", false) {

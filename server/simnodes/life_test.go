@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 var birth = time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
@@ -151,9 +153,7 @@ func story(t *testing.T, pod *corev1.Pod, scripts []Script, deleted, until time.
 	l := newLife(pod, birth, func(container string, init bool) ([]Run, Run) {
 		for _, script := range scripts {
 			checked, err := newScripted(script)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if checked.selects(pod, container, init) {
 				return script.Runs, script.Stop
 			}

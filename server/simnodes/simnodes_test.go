@@ -20,6 +20,7 @@ import (
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // patience limits every wait, on a machine that may be busy with other tests.
@@ -73,9 +74,7 @@ func TestNodes(t *testing.T) {
 		if is := ready(pod); is.Status != corev1.ConditionFalse || is.Reason != "ContainersNotReady" {
 			t.Errorf("it is ready: %v", is)
 		}
-		if err := nodes.Play(ns, pod.Name, "main", simnodes.Ready()); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, nodes.Play(ns, pod.Name, "main", simnodes.Ready()))
 		eventually(t, "the Pod is ready", func(ctx context.Context) bool {
 			pod, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
 			return err == nil && ready(pod).Status == corev1.ConditionTrue
@@ -85,9 +84,7 @@ func TestNodes(t *testing.T) {
 		t.Parallel()
 		pod := create(t, c, newPod("talking"), running)
 		stream, err := c.CoreV1().Pods(ns).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true, TailLines: new(int64(1))}).Stream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		defer stream.Close()
 		lines := bufio.NewScanner(stream)
 		for _, want := range []string{"two", "three"} {
@@ -95,17 +92,13 @@ func TestNodes(t *testing.T) {
 				t.Fatalf("the line is %q instead of %q: %v", lines.Text(), want, lines.Err())
 			}
 			if want == "two" {
-				if err := nodes.Play(ns, pod.Name, "main", simnodes.Log("three")); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, nodes.Play(ns, pod.Name, "main", simnodes.Log("three")))
 			}
 		}
 		if first, _, _ := strings.Cut(logs(t, c, pod.Name, corev1.PodLogOptions{Timestamps: true}), "\n"); !strings.HasSuffix(first, "Z one") {
 			t.Errorf("the first line with its time is %q", first)
 		}
-		if err := c.CoreV1().Pods(ns).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, c.CoreV1().Pods(ns).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 		if !lines.Scan() || lines.Text() != "bye" || lines.Scan() {
 			t.Errorf("the last line is %q: %v", lines.Text(), lines.Err())
 		}
@@ -158,9 +151,7 @@ func create(t *testing.T, c kubernetes.Interface, pod *corev1.Pod, is func(*core
 		return err == nil
 	})
 	pod, err := c.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	eventually(t, "the Pod "+pod.Name+" is as wanted", func(ctx context.Context) bool {
 		found, err := c.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil {
@@ -174,23 +165,17 @@ func create(t *testing.T, c kubernetes.Interface, pod *corev1.Pod, is func(*core
 func list(t *testing.T, c kubernetes.Interface, selector string) []corev1.Pod {
 	t.Helper()
 	pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return pods.Items
 }
 
 func logs(t *testing.T, c kubernetes.Interface, pod string, o corev1.PodLogOptions) string {
 	t.Helper()
 	stream, err := c.CoreV1().Pods("default").GetLogs(pod, &o).Stream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer stream.Close()
 	text, err := io.ReadAll(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestVirtual checks what takes long: a crash loop, a Job whose Pods fail after 15 minutes, a node that falls silent until its Pod is evicted, a log that is
@@ -44,9 +45,7 @@ func TestVirtual(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		crashLoop(t, c)
 		stream, err := pods.GetLogs("talking", &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		defer stream.Close()
 
 		if lines := bufio.NewScanner(stream); !lines.Scan() || lines.Text() != "an hour later" {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestMerge takes back a change of an object that has changed since. Conflicts leave what is, and force overwrites it.
@@ -27,9 +29,7 @@ func TestMerge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			parse := func(text string) (o map[string]any) {
-				if err := json.Unmarshal([]byte(text), &o); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, json.Unmarshal([]byte(text), &o))
 				return o
 			}
 			if test.forced == "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // schemaCodec is a codec like that of a definition: it makes what it decodes conform to the schema.
@@ -56,22 +57,16 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 			},
 			NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return s
 	}
 	const objects = 3
 	s := open("size", "small")
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 	// The collection is in memory before anything is written: the notes of writers are kept with the rows in memory.
-	if err := s.GetList(t.Context(), "/widgets", opts, &unstructured.UnstructuredList{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.GetList(t.Context(), "/widgets", opts, &unstructured.UnstructuredList{}))
 	events, err := s.Watch(t.Context(), "/widgets", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer events.Stop()
 	for i := range objects {
 		u := s.NewObject().(*unstructured.Unstructured)
@@ -80,9 +75,7 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 		if i > 0 {
 			u.Object["size"] = "large"
 		}
-		if err := s.Create(t.Context(), "/widgets/"+u.GetName(), u, &unstructured.Unstructured{}, 0); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, s.Create(t.Context(), "/widgets/"+u.GetName(), u, &unstructured.Unstructured{}, 0))
 	}
 	for i := range objects {
 		event := (<-events.ResultChan()).Object.(runtime.CacheableObject).GetObject().(*unstructured.Unstructured)
@@ -98,24 +91,16 @@ func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 		before := decoded.Load()
 		raw := &RawList{}
 		raw.Kind, raw.APIVersion = "WidgetList", "example.com/v1"
-		if err := s.GetList(t.Context(), "/widgets", opts, raw); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, s.GetList(t.Context(), "/widgets", opts, raw))
 		var text bytes.Buffer
 		err := raw.CacheEncode("", func(obj runtime.Object, w io.Writer) error { return unstructured.UnstructuredJSONScheme.Encode(obj, w) }, &text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		objects := &unstructured.UnstructuredList{}
-		if err := s.GetList(t.Context(), "/widgets", opts, objects); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, s.GetList(t.Context(), "/widgets", opts, objects))
 		objects.SetAPIVersion("example.com/v1")
 		objects.SetKind("WidgetList")
 		whole, err := json.Marshal(objects)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if strings.TrimSpace(text.String()) != string(whole) || strings.Count(text.String(), want) != 1 {
 			t.Errorf("the list is\n%s, want with one %s\n%s", &text, want, whole)
 		}

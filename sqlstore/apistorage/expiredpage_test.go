@@ -14,6 +14,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestListExpiresWhileRead continues a list whose revision is compacted when 500 of the objects it asks for have been read. The
@@ -42,16 +43,12 @@ func TestListExpiresWhileRead(t *testing.T) {
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 	opts.Predicate.Limit = 1
 	first := &example.PodList{}
-	if err := f.GetList(t.Context(), "/pods", opts, first); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.GetList(t.Context(), "/pods", opts, first))
 	var err error
 	newest, err = store.Write(t.Context(), &sqlstore.Write{
 		Operation: dialect.Create, Resource: sqlstore.Resource{Name: "others"}, Key: "a", Name: "a", Labels: "{}", Fields: "{}", Value: []byte("{}"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 
 	opts.Predicate.Limit, opts.Predicate.Continue = pods, first.Continue
 	err = f.GetList(t.Context(), "/pods", opts, &example.PodList{})
@@ -63,9 +60,7 @@ func TestListExpiresWhileRead(t *testing.T) {
 		t.Errorf("%d pages were read", pages)
 	}
 	want, _, err := storage.DecodeContinue(first.Continue, "/pods/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got, revision, err := storage.DecodeContinue(status.Status().Continue, "/pods/"); err != nil || got != want || revision >= 0 {
 		t.Errorf("the token continues at %q, revision %d, %v; want %q and the newest revision", got, revision, err, want)
 	}

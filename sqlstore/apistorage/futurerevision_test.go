@@ -17,6 +17,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // A read that takes longer than one database access may, because there is much to decode or the client is slow, uses several
@@ -64,9 +65,7 @@ func TestListThatTakesLong(t *testing.T) {
 	f.Transformer = slow{}
 	list := &example.PodList{}
 	began := time.Now()
-	if err := f.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list))
 	if took := time.Since(began); took < timeout || len(list.Items) != manyPods {
 		t.Errorf("%d pods in %s", len(list.Items), took)
 	}
@@ -81,9 +80,7 @@ func TestWatchOfASlowClient(t *testing.T) {
 		Recursive: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		Predicate: storage.SelectionPredicate{Label: storage.Everything.Label, Field: storage.Everything.Field, AllowWatchBookmarks: true},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer w.Stop()
 	began := time.Now()
 	seen := 0

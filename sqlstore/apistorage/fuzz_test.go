@@ -17,6 +17,8 @@ import (
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // FuzzRowKey checks that rowKey keeps keys distinct and inside their resource, and that split is its inverse.
@@ -67,9 +69,7 @@ func FuzzSeal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, transformed []byte) {
 		s := &Storage{Config: Config{Transformer: as{transformed, data}}}
 		stored, err := s.seal(t.Context(), data, "/pods/a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if isObject := bytes.HasPrefix(transformed, []byte("{")); !json.Valid(stored) && (!isObject || json.Valid(transformed)) {
 			t.Errorf("%q is stored as %q, which is not JSON", transformed, stored)
 		}
@@ -88,9 +88,7 @@ func splice(t *testing.T, data []byte, of metav1.TypeMeta) ([]byte, bool) {
 		return nil, false
 	}
 	var out bytes.Buffer
-	if err := o.writeJSON(nil, &out); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, o.writeJSON(nil, &out))
 	return out.Bytes(), true
 }
 
@@ -107,14 +105,10 @@ func FuzzSpliceObject(f *testing.F) {
 			Name: name, Namespace: namespace, GenerateName: generateName, UID: types.UID(uid), Labels: map[string]string{key: value}, Annotations: map[string]string{value: key},
 		}}
 		stored, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		pod.ResourceVersion = "7"
 		want, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, ok := splice(t, stored, podMeta); ok && string(got) != string(want)+"\n" {
 			t.Errorf("%s is sent as\n%s instead of\n%s", stored, got, want)
 		}
@@ -199,9 +193,7 @@ func FuzzRawJSON(f *testing.F) {
 			t.Errorf("%q is decoded as %+v instead of %+v, %v", stored, decoded, revision, err)
 		}
 		want, err := revision.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, _, err := protobuf.message.Append(nil, stored, "7"); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("in protobuf it is\n%q instead of\n%q, %v", got, want, err)
 		}

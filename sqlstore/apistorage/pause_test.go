@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // startPausing starts a watch without initial state that may pause.
@@ -20,9 +21,7 @@ func startPausing(ctx context.Context, t *testing.T, f *fixture) apistorage.Paus
 	t.Helper()
 	declined := false
 	w, err := f.Watch(ctx, "/pods", storage.ListOptions{Recursive: true, SendInitialEvents: &declined, Predicate: storage.Everything})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pausing := w.(apistorage.Pausing)
 	pausing.MayPause()
 	t.Cleanup(pausing.End)
@@ -73,9 +72,7 @@ func TestPausesMissNothing(t *testing.T) {
 				t.Fatalf("watch %d has not sent its pod", i)
 			}
 		}
-		if err := <-created; err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, <-created)
 		if got != name {
 			t.Errorf("watch %d sent %s", i, got)
 		}

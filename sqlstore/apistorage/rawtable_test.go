@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestCells encodes cells as printers and custom resources make them.
@@ -15,9 +17,7 @@ func TestCells(t *testing.T) {
 		[]any{"<a>", int64(1)}, map[string]any{"b": "<", "a": nil}, metav1.ConditionTrue,
 	} {
 		want, err := json.Marshal(cell)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, err := appendCell([]byte("["), cell); err != nil || string(got) != "["+string(want) {
 			t.Errorf("%#v becomes %s, %v; want %s", cell, got, err, want)
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFailuresAreTheServers makes every part below the registry fail in every way it can, the database also after a commit.
@@ -108,9 +109,7 @@ func TestFailuresAreTheServers(t *testing.T) {
 			t.Run(fault.name+"/"+request, func(t *testing.T) {
 				// Each has its own object: some of the writes take effect.
 				name := fmt.Sprintf("%x", t.Name())
-				if err := create(name); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, create(name))
 				fault.begin()
 				defer func() { f.Config = whole; fail(faults{}) }()
 				err := requests[request](name)

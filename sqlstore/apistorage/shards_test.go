@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestListsNameTheirShard lists a shard as objects and as bytes.
@@ -27,30 +28,20 @@ func TestListsNameTheirShard(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ShardedListAndWatch, true)
 	f := newFixture(t, engines.SQLite)
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}
-	if err := f.Create(t.Context(), "/pods/ns/a", pod, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.Create(t.Context(), "/pods/ns/a", pod, nil, 0))
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 	opts.Predicate.ShardSelector = sharding.NewSelector(sharding.ShardRangeRequirement{
 		Key: "object.metadata.uid", Start: "0x0000000000000000", End: "0x10000000000000000",
 	})
 	kind := metav1.TypeMeta{Kind: "Pod", APIVersion: "example.apiserver.k8s.io/v1"}
 	objects, raw := &example.PodList{}, &apistorage.RawList{TypeMeta: kind, Item: kind}
-	if err := f.GetList(t.Context(), "/pods", opts, objects); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.GetList(t.Context(), "/pods", opts, raw); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.GetList(t.Context(), "/pods", opts, objects))
+	harness.Must(t, f.GetList(t.Context(), "/pods", opts, raw))
 	var text bytes.Buffer
 	encode := func(obj runtime.Object, w io.Writer) error { return json.NewEncoder(w).Encode(obj) }
-	if err := raw.CacheEncode("", encode, &text); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, raw.CacheEncode("", encode, &text))
 	var read metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(text.Bytes(), &read); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(text.Bytes(), &read))
 	want := opts.Predicate.ShardSelector.String()
 	for of, list := range map[string]metav1.ListMeta{"objects": objects.ListMeta, "bytes": read.ListMeta} {
 		if list.ShardInfo == nil || list.ShardInfo.Selector != want {
@@ -78,26 +69,18 @@ func TestShardsDivideObjects(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprintf("n%d-with-its-own-%s", i, prefix) // the hash spreads what follows a difference
 			pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name, UID: types.UID(name)}}
-			if err := f.Create(t.Context(), "/pods/"+name+"/"+name, pod, nil, 0); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, f.Create(t.Context(), "/pods/"+name+"/"+name, pod, nil, 0))
 		}
 		var all example.PodList
-		if err := f.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &all); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, f.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &all))
 		for _, pod := range all.Items {
 			matches, err := shards[1].Predicate.Matches(&pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			want[map[bool]int{true: 1}[matches]][pod.Name] = true
 		}
 		for i, opts := range shards {
 			var list example.PodList
-			if err := f.GetList(t.Context(), "/pods", opts, &list); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, f.GetList(t.Context(), "/pods", opts, &list))
 			got := map[string]bool{}
 			for _, pod := range list.Items {
 				got[pod.Name] = true
@@ -106,9 +89,7 @@ func TestShardsDivideObjects(t *testing.T) {
 				t.Errorf("by %s, shard %d lists %v, want %v", key, i, got, want[i])
 			}
 			events, err := f.Watch(t.Context(), "/pods", opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			clear(got)
 			for range want[i] {
 				got[(<-events.ResultChan()).Object.(interface{ GetObject() runtime.Object }).GetObject().(*example.Pod).Name] = true

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func FuzzAltered(f *testing.F) {
@@ -12,9 +14,7 @@ func FuzzAltered(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
 		data, err := json.Marshal(map[string]string{key: value})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, want := lossy(data), !utf8.ValidString(key) || !utf8.ValidString(value); got != want {
 			t.Errorf("altered(%s) is %v", data, got)
 		}

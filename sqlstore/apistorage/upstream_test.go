@@ -36,6 +36,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // upstream is k8s.io/apiserver's test suite for a storage.Interface, by function name.
@@ -109,9 +110,7 @@ var upstream = map[string]func(ctx context.Context, t *testing.T, f *fixture){
 	"RunTestStats": func(ctx context.Context, t *testing.T, f *fixture) {
 		f.Transformer = trimmed{f.Transformer}
 		storagetesting.RunTestStats(ctx, t, f, f.Codec, trimmed{}, false)
-		if err := f.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, f.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }))
 		f.Transformer = trimmed{}
 		storagetesting.RunTestStats(ctx, t, f, f.Codec, trimmed{}, true)
 	},
@@ -216,9 +215,7 @@ func TestUpstreamStorageIsComplete(t *testing.T) {
 	found := 0
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
 			if !ok || !strings.HasPrefix(f.Name.Name, "Run") || strings.HasPrefix(f.Name.Name, "RunBenchmark") {
@@ -273,9 +270,7 @@ func newFixtureOn(t *testing.T, store *sqlstore.Store) *fixture {
 			return pod.Labels, fields.Set{"metadata.name": pod.Name, "metadata.namespace": pod.Namespace, "spec.nodeName": pod.Spec.NodeName}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return &fixture{Storage: s, store: store, transformer: transformer}
 }
 
@@ -328,9 +323,7 @@ func (f *fixture) checkStored(ctx context.Context, t *testing.T, key string) {
 	}
 	pod := &example.Pod{}
 	stored, _, err := apistorage.Decrypt(ctx, f.Transformer, r.Value, "/pods/"+row)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if _, _, err := f.Codec.Decode(stored, nil, pod); err != nil {
 		t.Fatalf("stored value can't be decoded: %v", err)
 	}
@@ -348,12 +341,8 @@ func (f *fixture) checkReads(t *testing.T, _, estimated uint64) {
 
 func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	revision, err := strconv.ParseInt(resourceVersion, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.store.Compact(ctx, revision); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, f.store.Compact(ctx, revision))
 	// etcd's compactor leaves a mark, which the suite counts as a revision.
 	f.increaseRevision(ctx, t)
 }
@@ -363,8 +352,6 @@ func (f *fixture) increaseRevision(ctx context.Context, t *testing.T) int64 {
 		Operation: dialect.Create, Resource: sqlstore.Resource{Name: "others"},
 		Key: strconv.FormatInt(time.Now().UnixNano(), 10), Labels: "{}", Fields: "{}", Value: []byte("{}"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return revision
 }

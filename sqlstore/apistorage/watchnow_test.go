@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestWatchFromNow starts watches without initial state. They send everything created after the call, however late their
@@ -21,13 +22,9 @@ func TestWatchFromNow(t *testing.T) {
 	declined := false
 	for i := range 50 {
 		w, err := f.Watch(t.Context(), "/pods", storage.ListOptions{Recursive: true, SendInitialEvents: &declined, Predicate: storage.Everything})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i)}}
-		if err := f.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, f.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0))
 		select {
 		case event := <-w.ResultChan():
 			if got := event.Object.(runtime.CacheableObject).GetObject().(*example.Pod).Name; event.Type != watch.Added || got != pod.Name {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDelta edits texts at random and makes each from the one before.
@@ -81,9 +82,7 @@ func TestSmallChanges(t *testing.T) {
 			b.Next = version(changes)
 		}
 		versions, err := Versions(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, v := range versions {
 			if n := (v.ID - 1000) / 37; !strings.Contains(string(v.Value), fmt.Sprintf(`"replicas":%d,`, n*7%50)) || v.WrittenAt != 1_800_000_000_000+61_237*n {
 				t.Errorf("version %d is of %d: %s", v.ID, v.WrittenAt, v.Value[:80])
@@ -99,9 +98,7 @@ func TestSmallChanges(t *testing.T) {
 
 func TestThin(t *testing.T) {
 	rules, err := ParseRules(DefaultRules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const early, late, micro = `"2026-11-25T10:00:00Z"`, `"2026-11-25T10:00:10Z"`, `"2026-11-25T10:00:10.123456Z"`
 	managed := func(time, more string) string {
 		return `{"metadata":{"managedFields":[{"manager":"a","time":` + time + `,"fieldsType":"FieldsV1"}]}` + more + `}`
@@ -171,9 +168,7 @@ func TestPackInParts(t *testing.T) {
 	for rest := all[:len(all)-1]; len(rest) > 0; {
 		n := min(len(rest), 1+random.IntN(1+random.IntN(300)))
 		packed, err := Pack(nil)(rest[:n], last)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, b := range packed {
 			blocks[b.First], last = b, []*dialect.Block{b}
 		}
@@ -183,9 +178,7 @@ func TestPackInParts(t *testing.T) {
 	read := 0
 	for _, b := range blocks {
 		versions, err := Versions(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, v := range versions {
 			if read++; string(v.Value) != values[v.ID-1] {
 				t.Fatalf("version %d is %q, not %q", v.ID, v.Value, values[v.ID-1])

@@ -10,6 +10,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 func write(resource, namespace, name string) dialect.Write {
@@ -44,9 +45,7 @@ func TestCheckWhileServed(t *testing.T) {
 			decrypt := func(_ sqlstore.Resource, _ string, value []byte) ([]byte, error) { return value, nil }
 			var found []string
 			checked, err := inspect.Check(t.Context(), log, decrypt, func(f inspect.Finding) { found = append(found, f.Object+": "+f.What) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if want := "[secrets none/lost: there is no namespace none]"; fmt.Sprint(found) != want || checked.Rows < 3 {
 				t.Errorf("of %d rows it finds %s, want %s", checked.Rows, found, want)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestAtWhileCompacted asks for a version that another process removes before the second read.
@@ -19,14 +20,10 @@ func TestAtWhileCompacted(t *testing.T) {
 	defer log.Close()
 	w := write("secrets", "ns", "a")
 	created, err := log.Commit(t.Context(), []dialect.Write{w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	w.Operation, w.Replaces = dialect.Update, created.Last
 	updated, err := log.Commit(t.Context(), []dialect.Write{w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	reads := 0
 	log.BeforeQuery = func(ctx context.Context, _ string) (err error) {
 		if reads++; reads == 2 {
@@ -56,9 +53,7 @@ func TestEach(t *testing.T) {
 				}
 			}
 			created, err := log.Commit(t.Context(), writes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			update, deletion := writes[1398], writes[1399]
 			update.Operation, update.Replaces = dialect.Update, created.Last-1
 			deletion.Operation, deletion.Replaces, deletion.Value = dialect.Delete, created.Last, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/engines"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestRevisionAt looks for moments in logs whose times go back, as earlier versions wrote them.
@@ -49,9 +50,7 @@ func TestRevisionAt(t *testing.T) {
 					}
 					return nil
 				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				for _, want := range log.want {
 					m, err := inspect.RevisionAt(t.Context(), e, minutesAgo(want.at))
 					if want.revision == forgotten {
@@ -79,14 +78,10 @@ func TestRevisionAtOfRemovedRow(t *testing.T) {
 			w := write("secrets", "ns", "a")
 			w.WrittenAt = ago.Add(-time.Minute).UnixMilli()
 			created, err := e.Commit(t.Context(), []dialect.Write{w})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			w.Operation, w.Replaces, w.Value, w.WrittenAt = dialect.Delete, created.Last, nil, ago.UnixMilli()
 			deleted, err := e.Commit(t.Context(), []dialect.Write{w})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if _, err := e.Compact(t.Context(), deleted.Last, 10, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -22,15 +22,14 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestListDuringMerges lists a folder while files are merged. No row may be missing: a restore would silently be of an older state.
 func TestListDuringMerges(t *testing.T) {
 	place := folder(t.TempDir())
 	g := newGeneration(1, time.Now())
-	if err := place.Put(t.Context(), g.snapshotPath(), func(io.Writer) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, place.Put(t.Context(), g.snapshotPath(), func(io.Writer) error { return nil }))
 	var written atomic.Int64 // there are files up to this revision
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	create := func(after, upTo int64, level int) (string, error) {
@@ -150,9 +149,7 @@ func TestFailedSnapshots(t *testing.T) {
 // TestOtherFolders checks that folders that are not of a backup are not read: some, such as lost+found, belong to another user.
 func TestOtherFolders(t *testing.T) {
 	place := folder(t.TempDir())
-	if err := place.Put(t.Context(), "lost+found/file", func(io.Writer) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, place.Put(t.Context(), "lost+found/file", func(io.Writer) error { return nil }))
 	if files, err := place.List(t.Context()); err != nil || len(files) > 0 {
 		t.Errorf("the place lists %v, %v", files, err)
 	}
@@ -188,9 +185,7 @@ func TestFailedUpload(t *testing.T) {
 	}))
 	defer store.Close()
 	client, err := minio.New(strings.TrimPrefix(store.URL, "http://"), &minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Region: "here"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	failed := fmt.Errorf("failed to connect: tls error: %w", io.EOF) // pgx, if a proxy closes a connection to Postgres at once
 	err = (&bucket{client: client, name: "bucket"}).Put(t.Context(), "file", func(to io.Writer) error {
 		if _, err := io.WriteString(to, "part"); err != nil {
@@ -207,9 +202,7 @@ func TestFailedUpload(t *testing.T) {
 func TestPrefix(t *testing.T) {
 	for text, prefix := range map[string]string{"s3://bucket": "", "s3://bucket/": "", "s3://bucket//a//b/./c/": "a/b/c"} {
 		place, err := ParsePlace(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if b := place.(*bucket); b.prefix != prefix || b.key("file") != strings.TrimPrefix(prefix+"/file", "/") {
 			t.Errorf("%s: files are listed under %q, and written to %q", text, b.prefix, b.key("file"))
 		}
@@ -224,15 +217,11 @@ func TestDamagedEnd(t *testing.T) {
 	d.write(t)
 	f.stepped(t)
 	last := place.path(f.current.segments[0].Name)
-	if err := os.Truncate(last, 10); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Truncate(last, 10))
 	if _, err := Follow(t.Context(), place, f.open, f.options); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("after the last file got damaged: %v", err)
 	}
-	if err := os.Rename(last, last+".away"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(last, last+".away"))
 	d.follow(t, place, Options{})
 	d.restores(t, place, d.newest, false)
 }
@@ -281,13 +270,9 @@ func TestLostFiles(t *testing.T) {
 			move := func(name string) {
 				t.Helper()
 				from, to := place.path(name), filepath.Join(aside, strings.ReplaceAll(name, "/", "_"))
-				if err := os.Rename(from, to); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, os.Rename(from, to))
 				t.Cleanup(func() {
-					if err := os.Rename(to, from); err != nil {
-						t.Fatal(err)
-					}
+					harness.Must(t, os.Rename(to, from))
 				})
 			}
 			move(test.lost)

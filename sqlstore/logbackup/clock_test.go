@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // generation makes a new generation, with some rows.
@@ -41,9 +43,7 @@ func TestKeepWithWrongClocks(t *testing.T) {
 			t.Fatal(files, err)
 		}
 		for _, file := range files {
-			if err := os.Chtimes(file, clock, clock); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.Chtimes(file, clock, clock))
 		}
 	}
 	b := opened(t, place)
@@ -73,9 +73,7 @@ func TestKeepWhatIsFollowed(t *testing.T) {
 		t.Fatalf("the place has %+v", b)
 	}
 	// An interrupted removal leaves segments.
-	if err := os.Remove(place.path(b.Spans[0].snapshot.Name)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Remove(place.path(b.Spans[0].snapshot.Name)))
 	f = d.follow(t, place, Options{Keep: time.Nanosecond})
 	d.generation(t, f)
 	entries, err := os.ReadDir(string(place))
@@ -97,9 +95,7 @@ func TestMomentsWithWrongClocks(t *testing.T) {
 		d.write(t)
 		for _, table := range []string{"log WHERE id", "counter WHERE revision"} {
 			set := strings.Replace(table, " ", " SET written_at = ? ", 1)
-			if err := d.Exec(t.Context(), "UPDATE "+set+" = (SELECT max(id) FROM log)", minutesAgo(ago).UnixMilli()); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, d.Exec(t.Context(), "UPDATE "+set+" = (SELECT max(id) FROM log)", minutesAgo(ago).UnixMilli()))
 		}
 		revisions = append(revisions, d.newest)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDamage changes each file of a backup, at its beginning, in the middle and at its end.
@@ -28,37 +29,27 @@ func TestDamage(t *testing.T) {
 	d.follow(t, place, Options{})
 	b := opened(t, place)
 	files, err := place.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, file := range files {
 		path := place.path(file.Name)
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for what, damaged := range map[string][]byte{
 			"cut":     text[:len(text)-1],
 			"empty":   {},
 			"changed": append(append(append([]byte{}, text[:len(text)/2]...), text[len(text)/2]^1), text[len(text)/2+1:]...),
 			"zeros":   make([]byte, len(text)),
 		} {
-			if err := os.WriteFile(path, damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.WriteFile(path, damaged, 0o600))
 			if _, err := b.Fetch(t.Context(), 0, time.Time{}, 0, t.TempDir()); !errors.Is(err, errDamaged) {
 				t.Errorf("%s, %s: %v", file.Name, what, err)
 			}
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Remove(path))
 		if _, err := b.Fetch(t.Context(), 0, time.Time{}, 0, t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s, missing: %v", file.Name, err)
 		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, text, 0o600))
 	}
 	d.restores(t, place, d.newest, false)
 }
@@ -67,9 +58,7 @@ func TestDamage(t *testing.T) {
 func TestInterruptedDownload(t *testing.T) {
 	var file bytes.Buffer
 	w, err := newWriter(&file, head{UpTo: 1})
-	if err := errors.Join(err, w.add(&dialect.LogRow{}), w.close()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(err, w.add(&dialect.LogRow{}), w.close()))
 	reset := errors.New("connection reset")
 	half := io.MultiReader(bytes.NewReader(file.Bytes()[:file.Len()/2]), iotest.ErrReader(reset))
 	if err := read(half, nil, nil); !errors.Is(err, reset) || errors.Is(err, errDamaged) {
@@ -82,9 +71,7 @@ func TestLaterFormat(t *testing.T) {
 	var file bytes.Buffer
 	zip := gzip.NewWriter(&file)
 	_, err := fmt.Fprintf(zip, "{\"sqube_backup\":%d}\n", format+1)
-	if err := errors.Join(err, zip.Close()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(err, zip.Close()))
 	if err := read(&file, nil, nil); err == nil || errors.Is(err, errDamaged) || !strings.HasPrefix(err.Error(), "a later sqube wrote it (format 2)") {
 		t.Error(err)
 	}

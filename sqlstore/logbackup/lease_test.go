@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestLeaseOfAnEndedProcess(t *testing.T) {
@@ -12,9 +14,7 @@ func TestLeaseOfAnEndedProcess(t *testing.T) {
 		t.Fatal("it is unknown where its process id belongs")
 	}
 	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, ended.Run())
 	for name, test := range map[string]struct {
 		former lease
 		gone   bool

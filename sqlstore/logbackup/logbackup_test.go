@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // database is a log with random writes, and a record of its contents at each revision.
@@ -111,18 +112,14 @@ func (d *database) follow(t *testing.T, place Place, o Options) *Follower {
 // stepped has a follower take a step, which succeeds.
 func (f *Follower) stepped(t *testing.T) {
 	t.Helper()
-	if err := f.Step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.Step(t.Context()))
 }
 
 // opened opens a place.
 func opened(t *testing.T, place Place) *Backup {
 	t.Helper()
 	b, err := Open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return b
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testAmbiguousCommits makes some commits fail before they do anything, and others after they have taken effect. Writers can't
@@ -50,9 +51,7 @@ func testAmbiguousCommits(t *testing.T, open Opener) {
 	last := revision(t, s).Revision
 	seen := ShowChanges(follower.Changes())
 	replayed, err := Follow(t.Context(), s, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	Equal(t, "the watch, compared to the log", seen, ShowChanges(replayed))
 	Subset(t, "acknowledged writes", h.Changes(from, last), seen)
 	if len(seen) <= len(h.Revisions(from, last))+2 {

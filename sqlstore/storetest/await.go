@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testAwait waits for revisions while they are written. Each wait ends when its revision can be read, and not earlier.
@@ -15,9 +16,7 @@ func testAwait(t *testing.T, open Opener) {
 	s := Open(t, open, sqlstore.Options{})
 	const writes = 20
 	at, err := s.Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	early := make(chan error, writes)
 	for i := range int64(writes) {
 		go func() {

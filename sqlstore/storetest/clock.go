@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // writtenAt returns the times of all rows.
@@ -21,9 +22,7 @@ func writtenAt(t *testing.T, engine dialect.Engine) (times []int64) {
 		times = append(times, 0)
 		return row.Scan(&times[len(times)-1])
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return times
 }
 

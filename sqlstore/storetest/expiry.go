@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testExpiry advances the clock past the expiry of several objects.
@@ -41,9 +42,7 @@ func testExpiry(t *testing.T, open Opener) {
 		return func() bool {
 			var keys []string
 			all, _, err := records(t.Context(), s, sqlstore.Query{Resource: things})
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, r := range all {
 				keys = append(keys, r.Key)
 			}
@@ -141,9 +140,7 @@ func testCompaction(t *testing.T, open Opener) {
 			break
 		}
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, <-done)
 	if _, _, err := list(t.Context(), s, sqlstore.Query{Revision: first}); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a read of the first state, which is compacted, returned %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // patience limits every wait of the suite, even on a busy machine.
@@ -180,8 +181,6 @@ func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, dialec
 func revision(t testing.TB, s *sqlstore.Store) dialect.Position {
 	t.Helper()
 	at, err := s.Position(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return at
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testGroupOfOneCommit gives the engine a group in which some writes conflict. Those fail, and the others land, each with the
@@ -44,9 +45,7 @@ func testGroupOfOneCommit(t *testing.T, open Opener) {
 		write(dialect.Update, "newer", 99), // 99 does not exist either
 	}
 	committed, err := engine.Commit(t.Context(), group[:10])
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if got, want := fmt.Sprint(committed.Before(), committed.Last), fmt.Sprint(before, before+10); got != want {
 		t.Errorf("the group has the revisions after %s, want %s", got, want)
 	}

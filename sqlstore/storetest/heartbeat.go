@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // beat is a heartbeat of the object that is previous.
@@ -45,9 +46,7 @@ func watching(t *testing.T, s *sqlstore.Store) func(last int64) []string {
 	return func(last int64) (seen []string) {
 		Eventually(t, "the watch has the last change", func() bool {
 			changes, err := sub.Drain()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, c := range changes {
 				seen = append(seen, fmt.Sprint(c.Record.Revision))
 				f.Done(c)
@@ -143,9 +142,7 @@ func testHeartbeats(t *testing.T, open Opener) {
 		t.Errorf("a list at the revision of a heartbeat that is not in the log: %v", err)
 	}
 	last := must(t, s, beat(must(t, s, beat(r, 8)), 9))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Close())
 	engine = OpenEngine(t, again)
 	stored("the end", 6)
 	Sound(t, engine)
@@ -226,9 +223,7 @@ func testHeartbeatsWhileCommitsFail(t *testing.T, open Opener) {
 		changes[id] = true
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var want []string
 	for _, id := range slices.Sorted(maps.Keys(changes)) {
 		want = append(want, fmt.Sprint(id))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testLoad fills an empty log and serves it. A failed load leaves nothing behind, and a log with rows is rejected.
@@ -28,9 +29,7 @@ func testLoad(t *testing.T, open Opener) {
 	err = engine.Load(t.Context(), counter, func(add func(*dialect.LogRow) error) error {
 		return errors.Join(add(row(10, 20, "a")), add(row(20, 0, "a")), add(row(30, 0, "b")))
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := engine.Load(t.Context(), counter, func(func(*dialect.LogRow) error) error { return nil }, nil); !errors.Is(err, dialect.ErrNotEmpty) {
 		t.Errorf("a second load ends with %v", err)
 	}

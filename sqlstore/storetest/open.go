@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Opener prepares an empty database for t and returns a function that opens it, any number of times.
@@ -23,9 +24,7 @@ func Open(t testing.TB, open Opener, opts sqlstore.Options) *sqlstore.Store {
 func OpenEngine(t testing.TB, open func(context.Context) (dialect.Engine, error)) dialect.Engine {
 	t.Helper()
 	engine, err := open(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return engine
 }
 
@@ -33,9 +32,7 @@ func OpenEngine(t testing.TB, open func(context.Context) (dialect.Engine, error)
 func Start(t testing.TB, engine dialect.Engine, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
 	store, err := sqlstore.Open(context.Background(), engine, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)

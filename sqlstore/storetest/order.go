@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testOrder checks that a reader that has seen revision N has seen everything up to N, while 32 writers write and conflict.
@@ -55,9 +56,7 @@ func secondStore(t *testing.T, open func(context.Context) (dialect.Engine, error
 	if errors.Is(err, dialect.ErrLocked) {
 		return s
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return Start(t, engine, sqlstore.Options{})
 }
 

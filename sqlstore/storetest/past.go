@@ -12,6 +12,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // keeping are the options of a store that keeps history and removes nothing by itself.
@@ -105,9 +106,7 @@ func checkChanges(t *testing.T, s *sqlstore.Store, h *History, q history.Query) 
 
 func compact(t *testing.T, s *sqlstore.Store, upTo int64) {
 	t.Helper()
-	if err := s.Compact(t.Context(), upTo); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Compact(t.Context(), upTo))
 }
 
 // checkPast reads the states at all revisions after from, as one object and as pages.
@@ -225,9 +224,7 @@ func testPurge(t *testing.T, open Opener) {
 	if err := s.Purge(t.Context(), things, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
 		t.Errorf("purging what never was: %v", err)
 	}
-	if err := s.Purge(t.Context(), things, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.Purge(t.Context(), things, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}))
 	secret = write(put("ns1/leaked", `{"password":"four"}`, secret))
 	write(remove(secret))
 	compact(t, s, revision(t, s).Revision)
@@ -247,9 +244,7 @@ func testPurge(t *testing.T, open Opener) {
 	Equal(t, "the changes", got, want)
 	for _, at := range h.Revisions(1, revision(t, s).Revision) {
 		state, err := pastPages(t, s, sqlstore.Query{Revision: at})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		Equal(t, fmt.Sprintf("the state at %d", at), state, slices.DeleteFunc(h.State(at), func(text string) bool {
 			return strings.Contains(text, "leaked") && at < secret.Revision-1
 		}))
@@ -274,9 +269,7 @@ func testPurgeWhileMoving(t *testing.T, open Opener) {
 		}
 		return history.Pack(nil)(rows, last)
 	})
-	if err := errors.Join(err, <-purged); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(err, <-purged))
 	var got []string
 	err = s.Changes(t.Context(), history.Query{Name: "leaked"}, func(c *history.Change) error {
 		err := c.Load(t.Context())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testReplayBoundary keeps starting watches at old revisions while writers run. Each receives every change from there on, once
@@ -83,9 +84,7 @@ func testReplayOfLargeChanges(t *testing.T, open Opener) {
 	var changes []*sqlstore.Change
 	to := revision(t, s).Revision
 	err := replay(context.WithValue(t.Context(), sentKey{}, true), s, from, to, func(c *sqlstore.Change) { changes = append(changes, c) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	Equal(t, "the replay", ShowChanges(changes), h.Changes(from, to))
 	if rows := engine.rows.Load(); int(rows) != len(changes) {
 		t.Errorf("the database sent %d rows for %d changes", rows, len(changes))
@@ -150,9 +149,7 @@ func testReplayReadsWhatConcerns(t *testing.T, open Opener) {
 	on := choice{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.nodeName", "node-42")}
 	none := choice{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.nodeName", "none")}
 	count := func(choice choice) (changes int) {
-		if err := replaySelection(context.WithValue(t.Context(), sentKey{}, true), s, choice, from, at, func(*sqlstore.Change) { changes++ }); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, replaySelection(context.WithValue(t.Context(), sentKey{}, true), s, choice, from, at, func(*sqlstore.Change) { changes++ }))
 		return changes
 	}
 	if changes, rows := count(on), engine.rows.Load(); changes != 10 || rows != 10 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testRestart closes and reopens the log. Its contents are the same, revisions keep rising, and a watch continues across the
@@ -33,9 +34,7 @@ func testRestart(t *testing.T, open Opener) {
 			Load{Writers: 8, Writes: 20, Keys: 20}.Run(t, s, h)
 		}
 		last = revision(t, s).Revision
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, s.Close())
 	}
 }
 
@@ -90,9 +89,7 @@ func testClose(t *testing.T, open Opener) {
 	var stored []string
 	s = Start(t, OpenEngine(t, again), sqlstore.Options{})
 	all, _, err := records(t.Context(), s, sqlstore.Query{Resource: things})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, r := range all {
 		stored = append(stored, r.Key)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testRestore loads a log as it was at some revisions into others, with its history: versions in blocks, some of which go on after the revision,
@@ -25,9 +26,7 @@ func testRestore(t *testing.T, open Opener) {
 		restored := Start(t, target, keeping)
 		isRestored(t, restored, h, at)
 		live, _, err := records(t.Context(), restored, sqlstore.Query{Resource: things})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var last *sqlstore.Record
 		for _, r := range live {
 			last = must(t, restored, put(r.Key, "{}", r))
@@ -47,9 +46,7 @@ func restoreTo(t *testing.T, open Opener, from dialect.Engine, at, jump int64) d
 	err := target.Load(t.Context(), dialect.Position{Revision: jump, Compacted: jump}, func(add func(*dialect.LogRow) error) error {
 		return errors.Join(inspect.Snapshot(t.Context(), from, at, add), replaced(add))
 	}, past)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return target
 }
 

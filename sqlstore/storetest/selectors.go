@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Keys are valid; values need not be, since rows may come from anywhere and selectors from any client.
@@ -81,9 +82,7 @@ func testSelectors(t *testing.T, s *sqlstore.Store) {
 		long = append(long, fmt.Sprintf("!k%d", i), fmt.Sprintf("k%d notin (a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z)", i))
 	}
 	selector, err := labels.Parse(strings.Join(long, ","))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if n, err := s.Count(t.Context(), sqlstore.Query{Resource: things, Terms: sqlstore.LabelTerms(selector)}); err != nil || n != int64(len(stored)+1) {
 		t.Errorf("a selector of %d requirements finds %d objects, %v", len(long), n, err)
 	}
@@ -105,9 +104,7 @@ func randomLabelSelector(t *testing.T, random *rand.Rand) labels.Selector {
 		}
 		key := []string{"a", "b", "app.kubernetes.io/name", "c_d"}[random.IntN(4)]
 		r, err := labels.NewRequirement(key, operator, values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		selector = selector.Add(*r)
 	}
 	return selector

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testSlowSubscriber makes more changes than can be queued for one subscriber.
@@ -64,8 +65,6 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 		t.Errorf("without slow watches, watches hold %d bytes, and %d were ended", stats.Watches, stats.SlowWatches)
 	}
 	again, err := Follow(t.Context(), s, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	Equal(t, "the slow subscriber's second try", ShowChanges(again), ShowChanges(changes))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // testSnapshots pages through the state at one revision while writers change it.
@@ -107,9 +108,7 @@ func testOldRevisions(t *testing.T, s *sqlstore.Store) {
 			}
 			part.query.Revision, part.query.Resource = at, things
 			got, _, err := list(t.Context(), s, part.query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			Equal(t, fmt.Sprintf("%+v", part.query), got, want)
 			if n, err := s.Count(t.Context(), part.query); err != nil || n != int64(len(want)) {
 				t.Errorf("%+v has %d records, %v; want %d", part.query, n, err, len(want))

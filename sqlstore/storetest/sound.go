@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // contradictions are rows that a log must never have, with statements that count them.
@@ -42,8 +43,6 @@ func Sound(t testing.TB, engine dialect.Engine) {
 func number(t testing.TB, engine dialect.Engine, statement string) (n int64) {
 	t.Helper()
 	err := engine.Query(context.Background(), statement, nil, func(row dialect.Row) error { return row.Scan(&n) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return n
 }

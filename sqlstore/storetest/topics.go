@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // attributes are the labels and fields in an object's row, none if they are withheld.
@@ -180,9 +181,7 @@ func testTopics(t *testing.T, open Opener) {
 	received := 0
 	for _, w := range watchers {
 		changes, err := w.sub.Drain()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var got []int64
 		for _, c := range changes {
 			got = append(got, c.Record.Revision)

@@ -91,9 +91,7 @@ func TestRecord(t *testing.T) {
 		return
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", *recordFrom)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	s := newSender(t, config)
 	s.prepare(t)
 	golden := map[string]answer{}
@@ -110,9 +108,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("one of the cases has changed %s: %+v", path, a)
 		}
 	}
-	if err := os.WriteFile(goldenFile, encode(t, golden), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(goldenFile, encode(t, golden), 0o644))
 }
 
 // encode writes one response per line, so that diffs show single responses.
@@ -124,13 +120,9 @@ func encode(t *testing.T, golden map[string]answer) []byte {
 			text.WriteString(",\n")
 		}
 		key, err := json.Marshal(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		value, err := json.Marshal(golden[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		fmt.Fprintf(text, "%s: %s", key, value)
 	}
 	text.WriteString("\n}\n")
@@ -140,13 +132,9 @@ func encode(t *testing.T, golden map[string]answer) []byte {
 func readGolden(t *testing.T) map[string]answer {
 	t.Helper()
 	raw, err := os.ReadFile(goldenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	golden := map[string]answer{}
-	if err := json.Unmarshal(raw, &golden); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal(raw, &golden))
 	return golden
 }
 

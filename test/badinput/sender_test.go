@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // badCase is one request.
@@ -64,9 +66,7 @@ func newSender(t *testing.T, config *rest.Config) *sender {
 		c = rest.CopyConfig(c)
 		c.Timeout = time.Minute
 		client, err := rest.HTTPClientFor(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		// Redirects are responses too, and not followed.
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		t.Cleanup(client.CloseIdleConnections)
@@ -79,9 +79,7 @@ func newSender(t *testing.T, config *rest.Config) *sender {
 func (s *sender) send(t *testing.T, c badCase) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), c.method, s.url+c.path, strings.NewReader(c.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if c.body != "" || c.contentType != "" {
 		request.Header.Set("Content-Type", cmpOr(c.contentType, "application/json"))
 	}

@@ -28,13 +28,9 @@ func protobufOf(t *testing.T, object runtime.Object) string {
 	t.Helper()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), protobufType)
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, kinds[0].GroupVersion()), object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 

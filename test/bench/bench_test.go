@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -48,18 +49,14 @@ func TestQuickRun(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 			results, err := readResults(&out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			for _, r := range results {
 				if r.Operations > 0 && (r.PerSecond <= 0 || r.P50 <= 0) {
 					t.Errorf("a phase has no figures: %+v", r)
 				}
 			}
 			suite, err := suiteOf(command)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			f := newFigures(results)
 			if want := []string{"sqube-sqlite", "sqube-postgres", "floor"}[:len(f.servers)]; len(want) < 2 || !slices.Equal(f.servers, want) {
 				t.Errorf("measured %v instead of %v", f.servers, want)
@@ -96,9 +93,7 @@ func TestScale(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 			results, err := readResults(&out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			measured := map[string]result{}
 			for _, r := range results {
 				measured[r.Phase] = r
@@ -170,13 +165,9 @@ func TestContinueToken(t *testing.T) {
 // TestKubernetesResolves checks that all packages of Kubernetes' programs resolve. sqube's own go.sum lacks some of them.
 func TestKubernetesResolves(t *testing.T) {
 	b, err := newBinaries(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	modfile, err := b.modfile(apiserverProgram)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-mod=mod", "-modfile", modfile, "-deps", apiserverProgram.pkg, managerProgram.pkg, schedulerProgram.pkg)
 	cmd.Dir = b.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -187,17 +178,11 @@ func TestKubernetesResolves(t *testing.T) {
 // TestEnded ends a process before its files are opened, and between opening and reading them.
 func TestEnded(t *testing.T) {
 	command := exec.Command("sleep", "1000")
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, command.Start())
 	stat, err := os.Open(fmt.Sprintf("/proc/%d/stat", command.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer stat.Close()
-	if err := command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, command.Process.Kill())
 	_ = command.Wait() // it was killed
 	if _, err := io.ReadAll(stat); !ended(err) {
 		t.Errorf("reading: %v", err)

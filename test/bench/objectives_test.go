@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestObjectives counts calls between two readings of a server's metrics, and holds lists to the limit of their scope.
@@ -43,9 +45,7 @@ func TestObjectives(t *testing.T) {
 	s := &session{server: &server{}, sizes: sizes{Strict: true}}
 	s.scale.calls = apiCalls{}
 	for _, sign := range []int{-1, 1} {
-		if err := c.countCalls(t.Context(), s.scale.calls, sign); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, c.countCalls(t.Context(), s.scale.calls, sign))
 	}
 	for _, objective := range []struct {
 		scope, slowest string
@@ -57,9 +57,7 @@ func TestObjectives(t *testing.T) {
 		{"cluster", "LIST pods", 30 * time.Second, 10 * time.Second, 100},
 	} {
 		r, err := scaleCalls(objective.scope, objective.limit)(s, t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if limit := milliseconds(objective.p99); r.P99 > limit || r.P99 < limit/2 || r.Operations != objective.calls || !strings.Contains(r.Detail, objective.slowest) {
 			t.Errorf("%q: %+v", objective.scope, r)
 		}

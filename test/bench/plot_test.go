@@ -10,20 +10,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // recorded runs a command on testdata/run.jsonl: three rounds of a few phases, with terminal output between them.
 func recorded(t *testing.T, command string) string {
 	t.Helper()
 	file, err := os.Open("testdata/run.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer file.Close()
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{command}, file, &out); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, run(t.Context(), []string{command}, file, &out))
 	return out.String()
 }
 
@@ -122,9 +120,7 @@ func position(t *testing.T, e xml.StartElement) float64 {
 	for _, a := range e.Attr {
 		if a.Name.Local == "x1" || a.Name.Local == "cx" {
 			x, err := strconv.ParseFloat(a.Value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			return x
 		}
 	}

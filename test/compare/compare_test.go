@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sqube/sqube/test/compare/differences"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // enough is the minimum number of requests in the scripts.
@@ -17,9 +18,7 @@ const enough = 300
 
 func TestScripts(t *testing.T) {
 	scripts, err := readScripts("testdata", regexp.MustCompile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	total := 0
 	titles := map[string]bool{}
 	for _, s := range scripts {
@@ -44,9 +43,7 @@ func TestScripts(t *testing.T) {
 		t.Errorf("the scripts have %d requests instead of at least %d", total, enough)
 	}
 	explained, err := differences.Read("differences.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, d := range explained {
 		found := d.Surface()
 		for title := range titles {
@@ -60,9 +57,7 @@ func TestScripts(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	got, err := parse("# What it is about.\n### one\nPOST /a?b={{c}}\nAccept: x\n@v = metadata.name\n@body = cbor\n\n{\n\n}\n### two\nGET /b\n@until = 404\n### {{x}} as {{y}}\nGET /{{x}}\nAccept: {{y}}\n@for x = c | d\n@for y = 1 |\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	want := []request{
 		{line: 2, title: "one", method: "POST", path: "/a?b={{c}}", headers: [][2]string{{"Accept", "x"}}, captures: [][2]string{{"v", "metadata.name"}}, encoding: "cbor", body: "{\n\n}\n"},
 		{line: 11, title: "two", method: "GET", path: "/b", until: 404},
@@ -118,13 +113,9 @@ func TestExplain(t *testing.T) {
 		{"Vary:", of(500, "Origin", "sqube", "a"), "", []bool{false}},
 	} {
 		path := filepath.Join(t.TempDir(), "differences.txt")
-		if err := os.WriteFile(path, []byte("a/* ["+test.fields+"] -- so\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, []byte("a/* ["+test.fields+"] -- so\n"), 0o600))
 		all, err := differences.Read(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if reason := explain(all, "a", "b", want, test.got); reason != test.reason {
 			t.Errorf("%s: the reason is %q instead of %q", test.fields, reason, test.reason)
 		}

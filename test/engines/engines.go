@@ -27,9 +27,7 @@ const connections = "4"
 // Postgres opens a database for t on the test server.
 var Postgres storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 	dsn, err := url.Parse(harness.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	parameters := dsn.Query()
 	parameters.Set("pool_max_conns", connections)
 	dsn.RawQuery = parameters.Encode()

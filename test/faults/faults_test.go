@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // childVariable makes this binary the child on which the faults are tested.
@@ -78,9 +80,7 @@ func start(t *testing.T, faults ...func(*exec.Cmd)) *child {
 	}
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
-	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(inErr, outErr, cmd.Start()))
 	t.Cleanup(func() {
 		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 			t.Error(err)
@@ -196,9 +196,7 @@ func TestClock(t *testing.T) {
 		c.off(t, first)
 		for _, d := range []time.Duration{time.Hour, -2 * time.Hour, year, 0} {
 			before := c.number(t, "monotonic")
-			if err := StepClock(c.cmd.Process.Pid, d); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, StepClock(c.cmd.Process.Pid, d))
 			c.off(t, d)
 			if passed := time.Duration(c.number(t, "monotonic") - before); passed < 0 || passed > 30*time.Minute {
 				t.Errorf("another clock advanced by %s", passed)

@@ -8,15 +8,15 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // echo responds to each line with its name and the line, until the test ends.
 func echo(t *testing.T, name string) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -44,9 +44,7 @@ type line struct {
 func dial(t *testing.T, p *Proxy) *line {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &line{conn, bufio.NewReader(conn)}
 }
@@ -60,9 +58,7 @@ func (l *line) say(t *testing.T, text string) {
 
 func (l *line) hears(t *testing.T, want string) {
 	t.Helper()
-	if err := l.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, l.SetReadDeadline(time.Now().Add(30*time.Second)))
 	if got, err := l.answers.ReadString('\n'); got != want+"\n" {
 		t.Fatalf("the response is %q, want %q: %v", got, want, err)
 	}
@@ -71,9 +67,7 @@ func (l *line) hears(t *testing.T, want string) {
 // silent checks that nothing arrives and the connection stays open for a moment.
 func (l *line) silent(t *testing.T) {
 	t.Helper()
-	if err := l.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, l.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	if got, err := l.answers.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a silent connection received %q, %v", got, err)
 	}

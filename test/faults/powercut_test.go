@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestPowerCut records a child's writes and syncs, and checks what power cuts
@@ -13,9 +15,7 @@ import (
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	recorder := NewRecorder(t, dir, func(name string) bool { return name == "file" })
 	c := start(t, recorder.Run)
 	file := filepath.Join(dir, "file")
@@ -27,9 +27,7 @@ func TestPowerCut(t *testing.T) {
 	c.expect(t, done, "remove", file)
 	c.expect(t, done, "sync", dir)
 	steps, err := recorder.Steps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const none, empty, whole = "none", "", "text"
 	// What may be there before each step, and at the end.
 	want := []map[string]bool{
@@ -45,9 +43,7 @@ func TestPowerCut(t *testing.T) {
 		got := map[string]bool{}
 		for range 50 {
 			left := t.TempDir()
-			if err := cut.Write(left, random); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, cut.Write(left, random))
 			text, err := os.ReadFile(filepath.Join(left, "file"))
 			if err != nil {
 				text = []byte(none)

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // auditArch distinguishes a processor's own system calls from those of another architecture whose programs it can run.
@@ -85,9 +87,7 @@ func newInterceptor(t testing.TB, decide func(*call) unix.Errno, calls ...uint32
 	}
 	// An abstract address needs no file that another user could reach.
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@sqube-faults-" + rand.Text()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	numbers := make([]string, len(calls))
 	for n, call := range calls {
 		numbers[n] = strconv.FormatUint(uint64(call), 10)

@@ -18,9 +18,7 @@ func OpenDatabase(t testing.TB, engine Engine) *sql.DB {
 		driver, dsn = "sqlite", "file:"+path
 	}
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)

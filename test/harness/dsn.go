@@ -12,9 +12,7 @@ import (
 func ParseDSN(t testing.TB, dsn string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return u
 }
 
@@ -22,9 +20,7 @@ func ParseDSN(t testing.TB, dsn string) *url.URL {
 func Connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() { conn.Close(context.Background()) }) // the test may have broken it
 	return conn
 }

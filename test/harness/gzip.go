@@ -29,17 +29,11 @@ func WriteGzip(path string, data []byte) (err error) {
 func ReadGzip(t testing.TB, path string) []byte {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer f.Close()
 	r, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return data
 }

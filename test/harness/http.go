@@ -10,13 +10,9 @@ import (
 func Do(t testing.TB, client *http.Client, request *http.Request) (code int, body string) {
 	t.Helper()
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return response.StatusCode, string(text)
 }

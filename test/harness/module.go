@@ -20,9 +20,7 @@ func Module(t testing.TB, module, sum string) string {
 		t.Fatalf("go mod download %s: %v\n%s", module, err, output)
 	}
 	var found struct{ Dir, Sum string }
-	if err := json.Unmarshal(output, &found); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, json.Unmarshal(output, &found))
 	if found.Sum != sum {
 		t.Fatalf("the sum of %s is %s", module, found.Sum)
 	}

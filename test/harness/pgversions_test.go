@@ -11,9 +11,7 @@ func TestVersionsArePinned(t *testing.T) {
 	var lock struct {
 		Packages map[string]struct{ Version, Integrity string }
 	}
-	if err := json.Unmarshal(packageLock, &lock); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, json.Unmarshal(packageLock, &lock))
 	for _, major := range []string{"14", "15", "16", "17", "18"} {
 		p := lock.Packages["node_modules/postgres-"+major+"-amd64"]
 		if !strings.HasPrefix(p.Version, major+".") || !strings.HasPrefix(p.Integrity, "sha512-") {

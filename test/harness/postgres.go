@@ -52,9 +52,7 @@ func createDatabase(t testing.TB, server string) string {
 	t.Helper()
 	name := "sqube_test_" + randomHex(8)
 	dsn, err := withDatabase(server, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if err := execute(server, "CREATE DATABASE "+name); err != nil {
 		t.Fatalf("creating database %s: %v", name, err)
 	}

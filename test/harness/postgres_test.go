@@ -37,20 +37,14 @@ func TestPostgresServerKeepsItsDataOverStopAndKill(t *testing.T) {
 		if _, err := Connect(t, dsn).Exec(t.Context(), "INSERT INTO kept VALUES ($1)", i); err != nil {
 			t.Fatal(err)
 		}
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, end())
 		if _, err := pgx.Connect(t.Context(), dsn); err == nil {
 			t.Fatal("the server still responds")
 		}
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, server.Start())
 	}
 	rows, err := Connect(t, dsn).Query(t.Context(), "SELECT n FROM kept ORDER BY n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if got, err := pgx.CollectRows(rows, pgx.RowTo[int]); err != nil || !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("after the restarts the table has %v, %v", got, err)
 	}
@@ -62,9 +56,7 @@ func TestPostgresEndsWithItsProcess(t *testing.T) {
 	const variable = "SQUBE_TEST_POSTGRES_CHILD"
 	if os.Getenv(variable) != "" { // the process to kill
 		server, err := StartPostgres()
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		os.Stdout.WriteString(server.dir)
 		os.Stdout.Close()
 		<-t.Context().Done()
@@ -73,23 +65,15 @@ func TestPostgresEndsWithItsProcess(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), variable+"=1")
 	stdout, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
+	Must(t, child.Start())
 	dir := make([]byte, 4096)
 	n, err := stdout.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if _, err := os.Stat(string(dir[:n])); err != nil {
 		t.Fatalf("the child has no cluster: %v", err)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, child.Process.Kill())
 	child.Wait() // reports that it was killed
 	deadline := time.After(30 * time.Second)
 	for {

@@ -51,9 +51,7 @@ func lay(t testing.TB, db *sql.DB, statements string) {
 func glob(t testing.TB, folder, pattern string) []string {
 	t.Helper()
 	root, err := Repository()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "migrations", folder, pattern))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no %s in migrations/%s: %v", pattern, folder, err)
@@ -64,9 +62,7 @@ func glob(t testing.TB, folder, pattern string) []string {
 func read(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return string(text)
 }
 

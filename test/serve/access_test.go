@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestWhoMayDoWhat sends anonymous requests, and requests of users with tokens.
@@ -13,7 +15,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	text := "admin-token,jane,1,\"system:masters,developers\"\nplain-token,john,2\n"
-	must(t, os.WriteFile(tokens, []byte(text), 0o600))
+	harness.Must(t, os.WriteFile(tokens, []byte(text), 0o600))
 	s := serve(t, []string{"--token-auth-file", tokens})
 	for path, want := range map[string]map[string]int{ // by token, "" for none
 		"/healthz":                          {"": 200},
@@ -68,12 +70,12 @@ func TestNoAnonymous(t *testing.T) {
 func status(t *testing.T, url, token string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must(t, err)
+	harness.Must(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := insecure.Do(request)
-	must(t, err)
+	harness.Must(t, err)
 	response.Body.Close()
 	return response.StatusCode
 }

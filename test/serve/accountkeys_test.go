@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestServiceAccountKeys passes the keys of service accounts in every format that kube-apiserver reads, and the signing key as
@@ -31,24 +33,24 @@ func TestServiceAccountKeys(t *testing.T) {
 			text = append(text, pem.EncodeToMemory(block)...)
 		}
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, text, 0o600))
+		harness.Must(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
 	block := func(kind string, der []byte, err error) *pem.Block {
 		t.Helper()
-		must(t, err)
+		harness.Must(t, err)
 		return &pem.Block{Type: kind, Bytes: der}
 	}
 	newRSA := func() *rsa.PrivateKey {
 		t.Helper()
 		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		must(t, err)
+		harness.Must(t, err)
 		return key
 	}
 	newEC := func() *ecdsa.PrivateKey {
 		t.Helper()
 		key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-		must(t, err)
+		harness.Must(t, err)
 		return key
 	}
 	pkcs8 := func(key crypto.Signer) *pem.Block {
@@ -61,7 +63,7 @@ func TestServiceAccountKeys(t *testing.T) {
 	}
 	certificate := func(key crypto.Signer) *pem.Block {
 		made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "accounts"}, key)
-		must(t, err)
+		harness.Must(t, err)
 		return block("CERTIFICATE", made.Raw, nil)
 	}
 	sec1, err := x509.MarshalECPrivateKey(newEC())
@@ -76,9 +78,9 @@ func TestServiceAccountKeys(t *testing.T) {
 		"--service-account-key-file=" + others, "--service-account-key-file=" + write("sa.pub", public(signer))})
 	c := client(t, s.kubeconfig())
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	var published struct{ Keys []any }
-	must(t, json.Unmarshal(text, &published))
+	harness.Must(t, json.Unmarshal(text, &published))
 	if len(published.Keys) != 9 { // that of the signer once
 		t.Errorf("%d keys are published: %s", len(published.Keys), text)
 	}
@@ -88,7 +90,7 @@ func TestServiceAccountKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	issued, err := accounts.CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: issued.Status.Token}}
 	review, err = c.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil || review.Status.User.Username != "system:serviceaccount:default:robot" {

@@ -33,24 +33,24 @@ type archivedVersion struct {
 func archivedVersions(t *testing.T, place, resource string) (versions []archivedVersion, text string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(place, "20??-??-??-*", "*.jsonl.gz"))
-	must(t, err)
+	harness.Must(t, err)
 	for _, path := range paths {
 		f, err := os.Open(path)
-		must(t, err)
+		harness.Must(t, err)
 		zip, err := gzip.NewReader(f)
-		must(t, err)
+		harness.Must(t, err)
 		lines := bufio.NewScanner(zip)
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
 			text += lines.Text() + "\n"
 			var v archivedVersion
-			must(t, json.Unmarshal(lines.Bytes(), &v))
+			harness.Must(t, json.Unmarshal(lines.Bytes(), &v))
 			if v.Resource == resource && filepath.Base(path) != "snapshot.jsonl.gz" {
 				versions = append(versions, v)
 			}
 		}
-		must(t, lines.Err())
-		must(t, f.Close())
+		harness.Must(t, lines.Err())
+		harness.Must(t, f.Close())
 	}
 	return versions, text
 }
@@ -91,7 +91,7 @@ func revisionsOf(t *testing.T, args ...string) (revisions []string) {
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		place := filepath.Join(t.TempDir(), "archive")
 		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
@@ -101,10 +101,10 @@ func TestArchive(t *testing.T) {
 		c := client(t, s.kubeconfig())
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "Zm9yIG5vIG9uZQ"}}
 		_, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
-		must(t, err)
-		must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+		harness.Must(t, err)
+		harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
 		removed := setData(t, c, "gone", "soon")
-		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 
 		var revisions []string
 		for i := range 120 {
@@ -206,11 +206,11 @@ func TestArchiveOfWhatIsThere(t *testing.T) {
 // breakPlace puts a file in place of the archive, and returns a function that puts the archive back.
 func breakPlace(t *testing.T, place string) (mend func()) {
 	t.Helper()
-	must(t, os.Rename(place, place+".away"))
-	must(t, os.WriteFile(place, nil, 0o600))
+	harness.Must(t, os.Rename(place, place+".away"))
+	harness.Must(t, os.WriteFile(place, nil, 0o600))
 	return func() {
-		must(t, os.Remove(place))
-		must(t, os.Rename(place+".away", place))
+		harness.Must(t, os.Remove(place))
+		harness.Must(t, os.Rename(place+".away", place))
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // deletesAtOnce deletes a collection of n objects. A webhook allows each only once it has been called for all of them.
@@ -59,16 +61,16 @@ func deletesAtOnce(t *testing.T, c kubernetes.Interface, n int) {
 			SideEffects:       ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	maps := c.CoreV1().ConfigMaps("kube-public")
 	create := func(name string) {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "many-", Labels: map[string]string{"at": "once"}}}
 		_, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	eventually(t, "the webhook is called", func() error {
 		create("first")
-		must(t, maps.Delete(t.Context(), "first", metav1.DeleteOptions{}))
+		harness.Must(t, maps.Delete(t.Context(), "first", metav1.DeleteOptions{}))
 		if !known.Load() {
 			return errors.New("it is not called yet")
 		}
@@ -77,5 +79,5 @@ func deletesAtOnce(t *testing.T, c kubernetes.Interface, n int) {
 	for range n {
 		create("")
 	}
-	must(t, maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "at=once"}))
+	harness.Must(t, maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "at=once"}))
 }

@@ -21,7 +21,7 @@ import (
 func setData(t *testing.T, c kubernetes.Interface, name, value string) string {
 	t.Helper()
 	version, err := trySetData(t, c, name, value)
-	must(t, err)
+	harness.Must(t, err)
 	return version
 }
 
@@ -70,7 +70,7 @@ func TestBackupRestore(t *testing.T) {
 		checksBackup(t, engine, file)
 
 		moment := setData(t, c, "kept", "between")
-		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 		last := setData(t, c, "new", "after")
 
 		// A past moment, in a new database, while the server runs.
@@ -146,16 +146,16 @@ func checksBackup(t *testing.T, engine harness.Engine, file string) {
 	}
 	refuses(t, "--repair is for databases", []string{"check", file, "--repair"})
 	data, err := os.ReadFile(file)
-	must(t, err)
+	harness.Must(t, err)
 	cut := filepath.Join(t.TempDir(), "cut")
-	must(t, os.WriteFile(cut, data[:len(data)/2], 0o600))
+	harness.Must(t, os.WriteFile(cut, data[:len(data)/2], 0o600))
 	refuses(t, cut+": ", []string{"check", cut})
 }
 
 func number(t *testing.T, version string) int {
 	t.Helper()
 	n, err := strconv.Atoi(version)
-	must(t, err)
+	harness.Must(t, err)
 	return n
 }
 
@@ -173,7 +173,7 @@ func TestRestoreAfterJumps(t *testing.T) {
 			t.Fatal(err)
 		}
 		newest := func() (revision int64) {
-			must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision))
+			harness.Must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision))
 			return revision
 		}
 		for _, restore := range [][]string{{engine.Datastore, "--to-revision", moment}, {file}} {

@@ -53,11 +53,11 @@ func (f *asked) prepare(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"a.b/c": "1"}}}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "app:1"}, {Name: "proxy", Image: "proxy:1"}}
 	made, err := jane.CoreV1().Pods("shop").Create(ctx, pod, metav1.CreateOptions{FieldManager: "maker"})
-	must(t, err)
+	harness.Must(t, err)
 	f.created = made.ResourceVersion
 	made, err = joe.CoreV1().Pods("shop").Patch(ctx, "web", types.StrategicMergePatchType,
 		[]byte(`{"metadata":{"annotations":{"a.b/c":"2"}},"spec":{"containers":[{"name":"proxy","image":"proxy:2"}]}}`), metav1.PatchOptions{FieldManager: "painter"})
-	must(t, err)
+	harness.Must(t, err)
 	f.painted = made.ResourceVersion
 	labels := map[string]string{}
 	for i := range 120 { // more than a change shows
@@ -65,26 +65,26 @@ func (f *asked) prepare(t *testing.T) {
 	}
 	made.Labels = labels
 	made, err = joe.CoreV1().Pods("shop").Update(ctx, made, metav1.UpdateOptions{FieldManager: "labeller"})
-	must(t, err)
+	harness.Must(t, err)
 	for i := range 120 {
 		labels[fmt.Sprint("l", i)] = "y"
 	}
 	made.Labels = labels
 	made, err = joe.CoreV1().Pods("shop").Update(ctx, made, metav1.UpdateOptions{FieldManager: "mover"})
-	must(t, err)
+	harness.Must(t, err)
 	f.moved = made.ResourceVersion
 	door := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "1234", "knock": "2"}}
 	_, err = jane.CoreV1().Secrets("shop").Create(ctx, door, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	_, err = joe.CoreV1().Secrets("shop").Patch(ctx, "door", types.MergePatchType, []byte(`{"stringData":{"code":"5"}}`), metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	lost, err := jane.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Data: map[string]string{"k": "v"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	f.gone = lost.ResourceVersion
-	must(t, joe.CoreV1().ConfigMaps("shop").Delete(ctx, "lost", metav1.DeleteOptions{}))
+	harness.Must(t, joe.CoreV1().ConfigMaps("shop").Delete(ctx, "lost", metav1.DeleteOptions{}))
 	_, err = jane.RbacV1().RoleBindings("shop").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "vic"},
 		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "vic"}}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 }
 
 // sqube runs a command as a user, and returns all that it prints and its exit code.
@@ -127,11 +127,11 @@ func (f *asked) watch(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, sqube.Binary(t), "changes", "-n", "shop", "--manager", "later", "-w", "--kubeconfig", f.kubeconfig)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	harness.Must(t, err)
+	harness.Must(t, cmd.Start())
 	_, root := f.administrator(t, "root")
 	_, err = root.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{FieldManager: "later"})
-	must(t, err)
+	harness.Must(t, err)
 	var seen bytes.Buffer
 	for !strings.Contains(seen.String(), "configmap/later") {
 		part := make([]byte, 1000)

@@ -138,7 +138,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		w.names = slices.DeleteFunc(w.names, func(name string) bool {
 			filling := strings.HasPrefix(name, "filling-")
 			if filling {
-				must(t, c.Delete(t.Context(), name, metav1.DeleteOptions{}))
+				harness.Must(t, c.Delete(t.Context(), name, metav1.DeleteOptions{}))
 			}
 			return filling
 		})
@@ -190,9 +190,9 @@ func TestDiskFullDuringARead(t *testing.T) {
 	deleteLast := func() int {
 		last := len(w.names) - 1
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.url+"/"+w.names[last], nil)
-		must(t, err)
+		harness.Must(t, err)
 		response, err := w.http.Do(request)
-		must(t, err)
+		harness.Must(t, err)
 		response.Body.Close()
 		if response.StatusCode == http.StatusOK {
 			w.names = w.names[:last]
@@ -216,7 +216,7 @@ func TestDiskFullDuringARead(t *testing.T) {
 	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
 	w.refused(t, "unwritten")
 	w.kept(t)
-	must(t, read.Close())
+	harness.Must(t, read.Close())
 	w.written(t, "after-the-read")
 	if code := deleteLast(); code != http.StatusOK {
 		t.Errorf("a deletion after the read returns %d", code)

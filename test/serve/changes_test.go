@@ -33,7 +33,7 @@ import (
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	for mode, flags := range map[string][]string{"recent": nil, "packed": packing} {
 		t.Run(mode, func(t *testing.T) {
 			testChanges(t, mode == "packed", append([]string{"--encryption-provider-config", keys}, flags...))
@@ -45,7 +45,7 @@ func testChanges(t *testing.T, packed bool, flags []string) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, append([]string{"--datastore", engine.Datastore}, flags...))
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		must(t, err)
+		harness.Must(t, err)
 		config.QPS = -1
 		f := &history{kubeconfig: s.kubeconfig(), config: config, admin: kubernetes.NewForConfigOrDie(config)}
 		f.prepare(t)
@@ -77,23 +77,23 @@ func (f *history) prepare(t *testing.T) {
 	ctx := t.Context()
 	for _, name := range []string{"shop", "bank"} {
 		_, err := f.admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "red"}}
 		_, err = f.admin.CoreV1().ConfigMaps(name).Create(ctx, settings, metav1.CreateOptions{FieldManager: "maker"})
-		must(t, err)
+		harness.Must(t, err)
 		_, err = f.admin.CoreV1().ConfigMaps(name).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"color":"blue"}}`), metav1.PatchOptions{FieldManager: "painter"})
-		must(t, err)
+		harness.Must(t, err)
 		door := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "1234"}}
 		_, err = f.admin.CoreV1().Secrets(name).Create(ctx, door, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		_, err = f.admin.CoreV1().Secrets(name).Patch(ctx, "door", types.MergePatchType, []byte(`{"stringData":{"code":"4321"}}`), metav1.PatchOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	_, err := f.admin.RbacV1().RoleBindings("shop").Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "jane"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "jane may list changes", func() error {
 		_, err := f.changes("jane", "shop").List(ctx, metav1.ListOptions{})
 		return err
@@ -113,20 +113,20 @@ func (f *history) prepareOwners(t *testing.T) {
 	}
 	makeMap := func(name, kind string, owner metav1.Object) *corev1.ConfigMap {
 		made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: meta(name, kind, owner), Data: map[string]string{"color": "red"}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		return made
 	}
 	first, second := makeMap("first", "", nil), makeMap("second", "", nil)
 	middle, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: meta("middle", "ConfigMap", first)}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	leaf := makeMap("leaf", "Secret", middle)
 	middle.OwnerReferences = meta("", "ConfigMap", second).OwnerReferences
 	_, err = secrets.Update(ctx, middle, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	leaf.Data = map[string]string{"color": "green"}
 	_, err = maps.Update(ctx, leaf, metav1.UpdateOptions{})
-	must(t, err)
-	must(t, maps.Delete(ctx, "second", metav1.DeleteOptions{}))
+	harness.Must(t, err)
+	harness.Must(t, maps.Delete(ctx, "second", metav1.DeleteOptions{}))
 	eventually(t, "the leaf is deleted", func() error {
 		if _, err := maps.Get(ctx, "leaf", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
@@ -134,7 +134,7 @@ func (f *history) prepareOwners(t *testing.T) {
 		return nil
 	})
 	_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: meta("middle", "ConfigMap", makeMap("second", "", nil))}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 }
 
 // owners compares the owners of the leaf with those that it had at each change, in both orders. Jane, who may not get Secrets, does not
@@ -146,7 +146,7 @@ func (f *history) owners(t *testing.T) {
 	} {
 		for _, order := range []string{"", ",order=newest"} {
 			list, err := f.changes(user, "shop").List(t.Context(), metav1.ListOptions{FieldSelector: "kind=ConfigMap,name=leaf" + order})
-			must(t, err)
+			harness.Must(t, err)
 			var got []string
 			for _, item := range list.Items {
 				line := item.Object["operation"].(string)
@@ -201,7 +201,7 @@ $`},
 		}
 	}
 	list, err := f.changes("", "").List(t.Context(), metav1.ListOptions{FieldSelector: "kind=Namespace,name=bank"})
-	must(t, err)
+	harness.Must(t, err)
 	name := list.Items[0].GetName()
 	if out := f.kubectl(t, "get", "change", name, "-n", "shop", "-o", "name"); out != "change.history.sqube.io/"+name+"\n" {
 		t.Errorf("a change of a namespace is got as %s", out)
@@ -212,7 +212,7 @@ $`},
 func (f *history) names(t *testing.T, user, namespace, selector string) (names []string) {
 	t.Helper()
 	list, err := f.changes(user, namespace).List(t.Context(), metav1.ListOptions{FieldSelector: selector})
-	must(t, err)
+	harness.Must(t, err)
 	for _, item := range list.Items {
 		object := item.Object["object"].(map[string]any)
 		names = append(names, fmt.Sprintf("%s %s", item.Object["operation"], object["name"]))
@@ -247,7 +247,7 @@ func (f *history) list(t *testing.T, user, namespace string, options metav1.List
 	t.Helper()
 	for {
 		page, err := f.changes(user, namespace).List(t.Context(), options)
-		must(t, err)
+		harness.Must(t, err)
 		if page.GetRemainingItemCount() != nil {
 			t.Errorf("a page says that %d remain", *page.GetRemainingItemCount())
 		}
@@ -296,13 +296,13 @@ func (f *history) kept(t *testing.T, database string) {
 	want := strings.Fields(line) // from, to, from revision, to revision, packed
 	for _, user := range []string{"", "jane"} {
 		page, err := f.changes(user, "shop").List(t.Context(), metav1.ListOptions{Limit: 1, FieldSelector: "order=newest"})
-		must(t, err)
+		harness.Must(t, err)
 		kept, _, _ := unstructured.NestedStringMap(page.Object, "kept")
 		if kept["since"] != want[0] || kept["revision"] != want[2] {
 			t.Errorf("to %q, changes are kept since %v, want %q", user, kept, want)
 		}
 		page, err = f.changes(user, "shop").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: page.GetContinue()})
-		must(t, err)
+		harness.Must(t, err)
 		if again, found := page.Object["kept"]; found {
 			t.Errorf("the second page has %v", again)
 		}
@@ -318,7 +318,7 @@ func byRevision(a, b string) int {
 func next(t *testing.T, revision string) string {
 	t.Helper()
 	n, err := strconv.Atoi(revision)
-	must(t, err)
+	harness.Must(t, err)
 	return strconv.Itoa(n + 1)
 }
 
@@ -328,7 +328,7 @@ func (f *history) rights(t *testing.T) {
 	seen, _ := f.list(t, "jane", "shop", metav1.ListOptions{})
 	var hidden, allowed []string
 	all, err := f.changes("", "").List(ctx, metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	for _, item := range all.Items {
 		object := item.Object["object"].(map[string]any)
 		may := object["namespace"] == "shop" && object["kind"] != "Secret" && object["kind"] != "RoleBinding"
@@ -376,12 +376,12 @@ func (f *history) mayListEverywhere(t *testing.T) {
 	ctx := t.Context()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "historian"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"history.sqube.io"}, Resources: []string{"changes"}, Verbs: []string{"*"}}}}
 	_, err := f.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	_, err = f.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "historian"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "historian"},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "jane may list all changes", func() error {
 		_, err := f.changes("jane", "").List(ctx, metav1.ListOptions{Limit: 1})
 		return err
@@ -411,7 +411,7 @@ func (f *history) watch(t *testing.T) {
 	options := metav1.ListOptions{FieldSelector: "fieldManager=writer", Limit: 10}
 	got, at := f.list(t, "jane", "shop", options)
 	watching, err := f.changes("jane", "shop").Watch(ctx, metav1.ListOptions{FieldSelector: options.FieldSelector, ResourceVersion: at})
-	must(t, err)
+	harness.Must(t, err)
 	for len(got) < writers*writes {
 		event, ok := <-watching.ResultChan()
 		if !ok || event.Type != "ADDED" {
@@ -431,7 +431,7 @@ func (f *history) watch(t *testing.T) {
 	watching, err = f.changes("jane", "shop").Watch(ctx, metav1.ListOptions{
 		FieldSelector: "name=settings", SendInitialEvents: &initial, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
-	must(t, err)
+	harness.Must(t, err)
 	defer watching.Stop()
 	var kinds []string
 	for event := range watching.ResultChan() {
@@ -458,14 +458,14 @@ func (f *history) exact(t *testing.T) {
 	}
 	for i, code := range []string{"1234", "4321"} {
 		secret := &corev1.Secret{}
-		must(t, get("door", revisions[i]).Into(secret)) // protobuf
+		harness.Must(t, get("door", revisions[i]).Into(secret)) // protobuf
 		if string(secret.Data["code"]) != code || secret.ResourceVersion != revisions[i] {
 			t.Errorf("at %s it is %v", revisions[i], secret)
 		}
 	}
 	path := "/api/v1/namespaces/shop/secrets/door?resourceVersionMatch=Exact&resourceVersion=" + revisions[0]
 	var secret corev1.Secret
-	must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &secret))
+	harness.Must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &secret))
 	if string(secret.Data["code"]) != "1234" {
 		t.Errorf("as JSON it is %v", secret)
 	}
@@ -473,8 +473,8 @@ func (f *history) exact(t *testing.T) {
 	if err := get("door", before).Error(); !apierrors.IsNotFound(err) {
 		t.Errorf("before its creation: %v", err)
 	}
-	must(t, f.admin.CoreV1().Secrets("shop").Delete(ctx, "door", metav1.DeleteOptions{}))
-	must(t, get("door", revisions[1]).Error())
+	harness.Must(t, f.admin.CoreV1().Secrets("shop").Delete(ctx, "door", metav1.DeleteOptions{}))
+	harness.Must(t, get("door", revisions[1]).Error())
 	if err := get("door", "999999999").Error(); !apierrors.IsTimeout(err) && !strings.Contains(fmt.Sprint(err), "Too large resource version") {
 		t.Errorf("in the future: %v", err)
 	}

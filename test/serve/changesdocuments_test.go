@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // documents compares what OpenAPI says can be done with the resources of the group with what discovery says.
@@ -13,7 +15,7 @@ func (f *history) documents(t *testing.T) {
 	const group = "/apis/history.sqube.io/v1alpha1"
 	served := map[string][]string{}
 	discovered, err := f.admin.Discovery().ServerResourcesForGroupVersion(strings.TrimPrefix(group, "/apis/"))
-	must(t, err)
+	harness.Must(t, err)
 	for _, r := range discovered.APIResources {
 		for _, verb := range r.Verbs {
 			if verb != "watch" { // a list with a parameter
@@ -27,7 +29,7 @@ func (f *history) documents(t *testing.T) {
 		var document struct {
 			Paths map[string]map[string]json.RawMessage
 		}
-		must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &document))
+		harness.Must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &document))
 		described, where := map[string][]string{}, map[string]bool{}
 		for path, methods := range document.Paths {
 			if path, found := strings.CutPrefix(path, group+"/"); found {

@@ -85,16 +85,16 @@ func finds(t *testing.T, check []string, wants []string, summary string) {
 func createNewer(t *testing.T, kubeconfig string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	must(t, err)
+	harness.Must(t, err)
 	c, err := dynamic.NewForConfig(config)
-	must(t, err)
+	harness.Must(t, err)
 	uid := ""
 	for _, o := range onlyNewer {
 		var object unstructured.Unstructured
-		must(t, yaml.Unmarshal([]byte(strings.ReplaceAll(o.object, "UID", uid)), &object.Object))
+		harness.Must(t, yaml.Unmarshal([]byte(strings.ReplaceAll(o.object, "UID", uid)), &object.Object))
 		version, resource := filepath.Split(o.resource)
 		gv, err := schema.ParseGroupVersion(strings.TrimSuffix(version, "/"))
-		must(t, err)
+		harness.Must(t, err)
 		var create dynamic.ResourceInterface = c.Resource(gv.WithResource(resource))
 		if resource != "csinodes" {
 			create = c.Resource(gv.WithResource(resource)).Namespace("default")
@@ -113,7 +113,7 @@ func createNewer(t *testing.T, kubeconfig string) {
 func TestCheckForWithEncryption(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	must(t, os.WriteFile(keys, []byte(strings.Replace(encryptSecrets, `"secrets"`, `"configmaps"`, 1)), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(strings.Replace(encryptSecrets, `"secrets"`, `"configmaps"`, 1)), 0o600))
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
 		s.settle(t)

@@ -53,9 +53,9 @@ func TestCheckOldVersions(t *testing.T) {
 			}
 			return client(t, s.kubeconfig()).Discovery().RESTClient().Post().AbsPath(path).Body(body).Do(t.Context()).Error()
 		}
-		must(t, create(policies, policy("one")))
-		must(t, create(policies, policy("two")))
-		must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
+		harness.Must(t, create(policies, policy("one")))
+		harness.Must(t, create(policies, policy("two")))
+		harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
 		eventually(t, "boats are served", func() error { return create(boats, boat("one")) })
 		moved, err := kubectl("", "patch", "crd", "boats.example.com", "--type=json", "-p",
 			`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
@@ -84,7 +84,7 @@ $`)
 		migrations := func(reached func(storagemigrationv1.StorageVersionMigrationStatus) bool) func() error {
 			return func() error {
 				all, err := client(t, s.kubeconfig()).StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
-				must(t, err)
+				harness.Must(t, err)
 				for _, m := range all.Items {
 					if !reached(m.Status) {
 						return fmt.Errorf("%s: %v", m.Name, m.Status)
@@ -97,8 +97,8 @@ $`)
 			return status.ResourceVersion != ""
 		}))
 		// A migration starts after a change of its resource, or after a bookmark a minute later.
-		must(t, create(policies, policy("three")))
-		must(t, create(boats, boat("two")))
+		harness.Must(t, create(policies, policy("three")))
+		harness.Must(t, create(boats, boat("two")))
 		eventually(t, "the migrations succeed", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
 			return meta.IsStatusConditionTrue(status.Conditions, string(storagemigrationv1.MigrationSucceeded))
 		}))

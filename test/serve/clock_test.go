@@ -65,7 +65,7 @@ func TestClockSteps(t *testing.T) {
 					}
 					return nil
 				})
-				must(t, c.list(t, c.first))
+				harness.Must(t, c.list(t, c.first))
 			}
 		})
 		t.Run("forgets", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 			off    time.Duration
 			unseen bool // its writes seem to be from the future
 		}{{0, false}, {-10 * time.Minute, false}, {0, false}, {-50 * 365 * day, false}, {0, false}, {300 * day, true}, {0, false}} {
-			must(t, faults.StepClock(s.cmd.Process.Pid, step.off))
+			harness.Must(t, faults.StepClock(s.cmd.Process.Pid, step.off))
 			for i := range 2 {
 				value := fmt.Sprintf("write %d at %s", i, step.off)
 				version = setData(t, c, "stepped", value)
@@ -166,12 +166,12 @@ func newClocked(t *testing.T, datastore, retention string) *clocked {
 	c.maps = c.CoreV1().ConfigMaps("default")
 	// From the newest version on: a given one might be compacted before the watch begins.
 	watch, err := httpClient(t, s.kubeconfig(), "HTTP/2.0").Get(s.url + "/api/v1/namespaces/default/configmaps?watch=true")
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() { watch.Body.Close() })
 	c.events = json.NewDecoder(bufio.NewReader(watch.Body))
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clocked"}}
 	c.object, err = c.maps.Create(t.Context(), object, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	c.first = c.object.ResourceVersion
 	return c
 }
@@ -182,20 +182,20 @@ const updates = 50
 // step moves the clock by off, updates the object, waits for the event of the last update, and returns the version before.
 func (c *clocked) step(t *testing.T, off time.Duration) (before string) {
 	t.Helper()
-	must(t, faults.StepClock(c.cmd.Process.Pid, off))
+	harness.Must(t, faults.StepClock(c.cmd.Process.Pid, off))
 	for i := range updates {
 		before = c.object.ResourceVersion
 		c.object.Data = map[string]string{"clock": fmt.Sprint(off, i)}
 		var err error
 		c.object, err = c.maps.Update(t.Context(), c.object, metav1.UpdateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	for version := ""; version != c.object.ResourceVersion; {
 		var event struct {
 			Type   string
 			Object corev1.ConfigMap
 		}
-		must(t, c.events.Decode(&event))
+		harness.Must(t, c.events.Decode(&event))
 		if event.Type == "ERROR" {
 			t.Fatal("the watch ends with an error")
 		}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // quietPercent is above the GOGC of an idle server, and below that of a busy server with an almost empty heap.
@@ -27,7 +29,7 @@ func TestCollectorUnderLoad(t *testing.T) {
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	must(t, load(0)) // waits for the admission plugins
+	harness.Must(t, load(0)) // waits for the admission plugins
 	eventually(t, "a busy server collects less", func() error {
 		each(t, 16, load)
 		if percent := collectorPercent(t, c); percent <= quietPercent {
@@ -87,7 +89,7 @@ var percentMetric = regexp.MustCompile(`(?m)^go_gc_gogc_percent (\d+)$`)
 func collectorPercent(t *testing.T, c kubernetes.Interface) (percent int) {
 	t.Helper()
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	found := percentMetric.FindSubmatch(text)
 	if found == nil {
 		t.Fatal("no go_gc_gogc_percent in the metrics")

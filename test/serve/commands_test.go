@@ -42,12 +42,12 @@ func succeeds(t *testing.T, args []string, options ...option) string {
 func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	text, err := os.ReadFile(kubeconfig)
-	must(t, err)
+	harness.Must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(text)
-	must(t, err)
+	harness.Must(t, err)
 	config.QPS = -1 // no client-side limit
 	c, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	harness.Must(t, err)
 	return c
 }
 
@@ -58,7 +58,7 @@ func TestKubeconfig(t *testing.T) {
 	user := func(args ...string) kubernetes.Interface {
 		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir}, args...))
 		path := filepath.Join(t.TempDir(), "kubeconfig")
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		return client(t, path)
 	}
 	get := func(c kubernetes.Interface) error {
@@ -75,7 +75,7 @@ func TestKubeconfig(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the binding is in effect", func() error { return get(jane) })
 	if err := get(user("--user", "john")); !apierrors.IsForbidden(err) {
 		t.Errorf("john, in no group, gets %v", err)
@@ -112,7 +112,7 @@ func TestKubeconfigOfTheLastServer(t *testing.T) {
 	if text := succeeds(t, append(jane, "--server", other)); !strings.Contains(text, "\n    server: "+other+"\n") {
 		t.Errorf("with --server %s:\n%s", other, text)
 	}
-	must(t, os.Remove(filepath.Join(first.dataDir, "admin.kubeconfig")))
+	harness.Must(t, os.Remove(filepath.Join(first.dataDir, "admin.kubeconfig")))
 	refuses(t, "give its URL with --server", jane)
 	succeeds(t, append(jane, "--server", other))
 }
@@ -154,16 +154,16 @@ func TestCerts(t *testing.T) {
 		}
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	must(t, err)
+	harness.Must(t, err)
 	old := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(-time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, old, old, key.Public(), key)
-	must(t, err)
+	harness.Must(t, err)
 	serving := filepath.Join(s.dataDir, "pki", "apiserver.crt")
-	must(t, os.WriteFile(serving, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	harness.Must(t, os.WriteFile(serving, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	if stdout, stderr, code := run(t, certs); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
 		t.Errorf("an expired certificate is listed with code %d as\n%s%s", code, stdout, stderr)
 	}
-	must(t, os.WriteFile(serving, nil, 0o600))
+	harness.Must(t, os.WriteFile(serving, nil, 0o600))
 	refuses(t, serving, certs)
 	refuses(t, "start the server once", []string{"certs", "--data-dir", t.TempDir()})
 }
@@ -195,10 +195,10 @@ func TestVersion(t *testing.T) {
 	}
 	s := serve(t, nil)
 	response, err := insecure.Get(s.url + "/version")
-	must(t, err)
+	harness.Must(t, err)
 	defer response.Body.Close()
 	var served struct{ Major, Minor, GitVersion string }
-	must(t, json.NewDecoder(response.Body).Decode(&served))
+	harness.Must(t, json.NewDecoder(response.Body).Decode(&served))
 	if served.GitVersion != match[1] || !strings.HasPrefix(match[1], "v"+served.Major+"."+served.Minor+".") {
 		t.Errorf("/version returns %+v, version %s", served, match[1])
 	}
@@ -208,7 +208,7 @@ func TestCompletion(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "completion")
 	text := succeeds(t, []string{"completion", "bash"})
-	must(t, os.WriteFile(script, []byte(text), 0o600))
+	harness.Must(t, os.WriteFile(script, []byte(text), 0o600))
 	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 		t.Errorf("bash rejects the script: %v\n%s", err, out)
 	}

@@ -19,7 +19,7 @@ import (
 func configFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o640))
+	harness.Must(t, os.WriteFile(path, []byte(text), 0o640))
 	return path
 }
 
@@ -105,9 +105,9 @@ func change(args []string, from, to string) []string {
 func flagz(t *testing.T, c kubernetes.Interface) map[string]string {
 	t.Helper()
 	text, err := c.CoreV1().RESTClient().Get().AbsPath("/flagz").SetHeader("Accept", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	var answer struct{ Flags map[string]string }
-	must(t, json.Unmarshal(text, &answer))
+	harness.Must(t, json.Unmarshal(text, &answer))
 	return answer.Flags
 }
 
@@ -173,7 +173,7 @@ func TestPasswordInAConfigurationFile(t *testing.T) {
 	} {
 		config := configFile(t, "datastore: "+datastore+"\n")
 		for mode, open := range map[os.FileMode]bool{0o640: false, 0o644: true} {
-			must(t, os.Chmod(config, mode))
+			harness.Must(t, os.Chmod(config, mode))
 			stdout, stderr, code := run(t, []string{"migrate", "status", "--config", config})
 			if code != 1 || strings.Contains(stderr, config+refusal+config) != (secret && open) {
 				t.Errorf("%s with mode %o: ended with code %d and wrote %s", datastore, mode, code, stderr)

@@ -34,7 +34,7 @@ type shownConsole struct {
 func showConsole(t *testing.T, args ...string) *shownConsole {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	must(t, err)
+	harness.Must(t, err)
 	c := &shownConsole{t: t, client: &http.Client{Jar: jar, Timeout: patience / 2}, temporary: t.TempDir()}
 	c.process = start(t, append([]string{"console", "--no-browser"}, args...), env("TMPDIR="+c.temporary))
 	harness.Eventually(t, "the console prints its URL", func() bool { return strings.Contains(c.read(t, "stdout"), "\n") })
@@ -49,7 +49,7 @@ func showConsole(t *testing.T, args ...string) *shownConsole {
 func (c *shownConsole) do(method, path, body string) (int, string) {
 	c.t.Helper()
 	request, err := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
-	must(c.t, err)
+	harness.Must(c.t, err)
 	request.Header.Set("Content-Type", "application/json")
 	return harness.Do(c.t, c.client, request)
 }
@@ -64,7 +64,7 @@ func (c *shownConsole) value(name, query string) string {
 	c.t.Helper()
 	_, body := c.get("/api/v1/namespaces/default/configmaps/" + name + query)
 	var object corev1.ConfigMap
-	must(c.t, json.Unmarshal([]byte(body), &object))
+	harness.Must(c.t, json.Unmarshal([]byte(body), &object))
 	return object.Data["value"]
 }
 
@@ -103,23 +103,23 @@ func TestConsoleOfAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	keys, archive, backup := filepath.Join(dir, "encryption.yaml"), filepath.Join(dir, "archive"), filepath.Join(t.TempDir(), "backup.db")
-	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	encrypted := []string{"--encryption-provider-config", keys}
 	s := serve(t, append([]string{"--archive", archive, "--retention", "1s", "--compact-interval", "100ms"}, encrypted...))
 	c := client(t, s.kubeconfig())
 	early := setData(t, c, "settings", "early")
 	setData(t, c, "settings", "late")
 	setData(t, c, "gone", "with the wind")
-	must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+	harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	_, err := c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "1234"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	calls := &kubeletCalls{}
 	calls.prepare(t, c)
 	succeeds(t, []string{"backup", backup, "--data-dir", s.dataDir})
 	s.signal(t, syscall.SIGTERM)
 	s.wait(t) // then all is in the archive
 	before, err := os.ReadFile(backup)
-	must(t, err)
+	harness.Must(t, err)
 
 	shown := showConsole(t, append([]string{backup}, encrypted...)...)
 	shown.showsThePast(early)
@@ -146,19 +146,19 @@ func TestConsoleOfAFile(t *testing.T) {
 
 	refuses(t, "--encryption-provider-config", []string{"console", backup})
 	text := filepath.Join(dir, "text")
-	must(t, os.WriteFile(text, []byte("no backup"), 0o600))
+	harness.Must(t, os.WriteFile(text, []byte("no backup"), 0o600))
 	refuses(t, text+": this file is not an SQLite database", []string{"console", text})
 	refuses(t, "no such file or directory", []string{"console", filepath.Join(dir, "nothing")})
 	refuses(t, dir+" holds no backup", []string{"console", dir})
 	half := filepath.Join(dir, "half")
-	must(t, os.WriteFile(half, before[:len(before)/2], 0o600))
+	harness.Must(t, os.WriteFile(half, before[:len(before)/2], 0o600))
 	refuses(t, half+": ", []string{"console", half})
 	newer := filepath.Join(dir, "newer.db")
-	must(t, os.WriteFile(newer, before, 0o600))
+	harness.Must(t, os.WriteFile(newer, before, 0o600))
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + newer})
 	_, err = db.ExecContext(t.Context(), "UPDATE schema_migrations SET version = 1000")
-	must(t, err)
-	must(t, db.Close())
+	harness.Must(t, err)
+	harness.Must(t, db.Close())
 	refuses(t, "it has schema 1000, ", []string{"console", newer})
 	refusesCopies(t, backup, newer, text)
 }
@@ -170,7 +170,7 @@ func (c *shownConsole) refusesWrites(source string) {
 	status := func() string {
 		_, body := c.do(http.MethodPost, "/apis/history.sqube.io/v1alpha1/queries", newest)
 		var q struct{ Status struct{ Rows [][]any } }
-		must(t, json.Unmarshal([]byte(body), &q))
+		harness.Must(t, json.Unmarshal([]byte(body), &q))
 		return fmt.Sprint(q.Status.Rows)
 	}
 	before := status()
@@ -200,7 +200,7 @@ type kubeletCalls struct{ atomic.Int64 }
 func (k *kubeletCalls) prepare(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -213,11 +213,11 @@ func (k *kubeletCalls) prepare(t *testing.T, c kubernetes.Interface) {
 		}
 	}()
 	node, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "counts"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(listener.Addr().(*net.TCPAddr).Port)
 	_, err = c.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "runs"}, Spec: corev1.PodSpec{NodeName: "counts", Containers: []corev1.Container{{Name: "runs", Image: "runs"}}}}
 	eventually(t, "a pod can be created, once its service account exists", func() error {
 		_, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})

@@ -21,7 +21,7 @@ import (
 func TestControllerSettings(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "controllers.yaml")
-	must(t, os.WriteFile(file, []byte(`apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1
+	harness.Must(t, os.WriteFile(file, []byte(`apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1
 kind: KubeControllerManagerConfiguration
 GarbageCollectorController: {ConcurrentGCSyncs: 2, GCIgnoredResources: [{Group: "", Resource: configmaps}]}
 NamespaceController: {ConcurrentNamespaceSyncs: 3}
@@ -47,9 +47,9 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 
 	owned := metav1.ObjectMeta{Name: "orphan", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "gone"}}}
 	_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: owned}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	_, err = c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: owned}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	harness.Eventually(t, "what the file does not exclude is collected", func() bool {
 		_, err := c.CoreV1().Secrets("default").Get(t.Context(), "orphan", metav1.GetOptions{})
 		return err != nil
@@ -66,9 +66,9 @@ func startControllers(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	first := metav1.ObjectMeta{Name: "first"}
 	_, err := c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: first}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	_, err = c.CoreV1().ResourceQuotas("kube-public").Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: first}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	policy := admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
@@ -80,14 +80,14 @@ func startControllers(t *testing.T, c kubernetes.Interface) {
 	}
 	_, err = c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: first, Spec: policy}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 }
 
 // goroutines returns the stacks of all goroutines of the server.
 func goroutines(t *testing.T, c kubernetes.Interface) string {
 	t.Helper()
 	text, err := c.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/goroutine").Param("debug", "2").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	return string(text)
 }
 
@@ -97,10 +97,10 @@ func quotaIsCountedAgain(t *testing.T, c kubernetes.Interface) {
 	quotas := c.CoreV1().ResourceQuotas("default")
 	hard := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("5")}
 	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	counted := func() bool {
 		quota, err = quotas.Get(t.Context(), "q", metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		used, ok := quota.Status.Used[corev1.ResourceServices]
 		return ok && used.Value() == 1 // the Service kubernetes
 	}
@@ -108,6 +108,6 @@ func quotaIsCountedAgain(t *testing.T, c kubernetes.Interface) {
 	wrong := quota.DeepCopy()
 	wrong.Status.Used = corev1.ResourceList{corev1.ResourceServices: resource.MustParse("4")}
 	_, err = quotas.UpdateStatus(t.Context(), wrong, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	harness.Eventually(t, "usage is counted again after --resource-quota-sync-period", counted)
 }

@@ -7,6 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestCoordinatedLeaderElection makes two components candidates for a Lease: the server assigns it to the older one, as in an
@@ -20,7 +22,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 	c := client(t, s.kubeconfig())
 	for name, version := range map[string]string{"newer": "1.37.0", "older": "1.36.0"} {
 		candidate, _, err := leaderelection.NewCandidate(c, "kube-system", name, "component", version, version, coordinationv1.OldestEmulationVersion)
-		must(t, err)
+		harness.Must(t, err)
 		go candidate.Run(t.Context())
 	}
 	leases := c.CoordinationV1().Leases("kube-system")

@@ -37,7 +37,7 @@ func TestDamage(t *testing.T) {
 		{name: "header", of: clean, do: overwrite(0, 16), want: "this file is not an SQLite database: move it away or give another path"},
 		{name: "tables of another program", of: clean, do: func(t *testing.T, dataDir string) {
 			path := filepath.Join(dataDir, "sqube.db")
-			must(t, os.Remove(path))
+			harness.Must(t, os.Remove(path))
 			if _, err := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path}).Exec("CREATE TABLE log (line text)"); err != nil {
 				t.Fatal(err)
 			}
@@ -45,11 +45,15 @@ func TestDamage(t *testing.T) {
 		{name: "first page", of: clean, do: overwrite(100, page-100), want: "restore a backup (sqube restore --force), or have sqlite3 recover what it can (.recover)"},
 		{name: "page of an index", of: clean, do: overwrite(6*page, page), want: "the database is damaged: *** in database main *** Tree 7 page 7"},
 		{name: "page of rows", of: clean, do: overwrite(39*page, page), want: "the database is damaged: "},
-		{name: "cut off", of: clean, do: func(t *testing.T, dataDir string) { must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 20*page)) },
+		{name: "cut off", of: clean, do: func(t *testing.T, dataDir string) {
+			harness.Must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 20*page))
+		},
 			want: "restore a backup (sqube restore --force)"},
-		{name: "write-ahead log alone", of: crashed, do: func(t *testing.T, dataDir string) { must(t, os.Remove(filepath.Join(dataDir, "sqube.db"))) },
+		{name: "write-ahead log alone", of: crashed, do: func(t *testing.T, dataDir string) { harness.Must(t, os.Remove(filepath.Join(dataDir, "sqube.db"))) },
 			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
-		{name: "write-ahead log of an empty file", of: crashed, do: func(t *testing.T, dataDir string) { must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 0)) },
+		{name: "write-ahead log of an empty file", of: crashed, do: func(t *testing.T, dataDir string) {
+			harness.Must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 0))
+		},
 			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
 		{name: "read-only file system", of: crashed, want: "read-only file system: mount its file system for writing, or put the database elsewhere",
 			start: func(t *testing.T, dataDir string) option {
@@ -86,22 +90,15 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // overwrite damages n bytes of the database.
 func overwrite(offset int64, n int) func(*testing.T, string) {
 	return func(t *testing.T, dataDir string) {
 		t.Helper()
 		f, err := os.OpenFile(filepath.Join(dataDir, "sqube.db"), os.O_RDWR, 0)
-		must(t, err)
+		harness.Must(t, err)
 		defer f.Close()
 		_, err = f.WriteAt(bytes.Repeat([]byte{0x55}, n), offset)
-		must(t, err)
+		harness.Must(t, err)
 	}
 }
 
@@ -111,9 +108,9 @@ func foreign(name string) func(*testing.T, string) {
 		t.Helper()
 		own(t, dataDir)
 		path := filepath.Join(dataDir, name)
-		must(t, os.Chmod(path, 0o400))
+		harness.Must(t, os.Chmod(path, 0o400))
 		if os.Geteuid() == 0 {
-			must(t, os.Chown(path, 0, 0))
+			harness.Must(t, os.Chown(path, 0, 0))
 		}
 	}
 }
@@ -124,7 +121,7 @@ func own(t *testing.T, dir string) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+	harness.Must(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -138,12 +135,12 @@ func nobody(*testing.T, string) option { return asNobody }
 func copied(t *testing.T, dataDir string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sqube-serve-")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	must(t, os.Chmod(dir, 0o755))
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, os.RemoveAll(dir)) })
+	harness.Must(t, os.Chmod(dir, 0o755))
 	to := filepath.Join(dir, "data")
-	must(t, os.CopyFS(to, os.DirFS(dataDir)))
-	must(t, filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+	harness.Must(t, os.CopyFS(to, os.DirFS(dataDir)))
+	harness.Must(t, filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
 			err = os.Chmod(path, 0o700)
 		}
@@ -156,7 +153,7 @@ func copied(t *testing.T, dataDir string) string {
 func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}
-	must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+	harness.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

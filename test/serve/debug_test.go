@@ -22,13 +22,13 @@ func TestDebugAndDrain(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug.sock")
 	stale, err := net.Listen("unix", socket)
-	must(t, err)
+	harness.Must(t, err)
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
-	must(t, stale.Close())
+	harness.Must(t, stale.Close())
 	s := serve(t, []string{"--debug-socket-path", socket, "--contention-profiling", "--shutdown-send-retry-after", "--shutdown-watch-termination-grace-period=20s"})
 	admin := httpClient(t, s.kubeconfig(), "HTTP/2.0")
 	jane := filepath.Join(t.TempDir(), "jane")
-	must(t, os.WriteFile(jane, []byte(succeeds(t, []string{"kubeconfig", "--data-dir", s.dataDir, "--server", s.url, "--user", "jane"})), 0o600))
+	harness.Must(t, os.WriteFile(jane, []byte(succeeds(t, []string{"kubeconfig", "--data-dir", s.dataDir, "--server", s.url, "--user", "jane"})), 0o600))
 
 	t.Run("profiles are for administrators", func(t *testing.T) {
 		for _, path := range []string{"/debug/pprof", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1", "/debug/flags/v"} {
@@ -90,7 +90,7 @@ func drains(t *testing.T, s *server) {
 	var ended sync.WaitGroup
 	for range watches {
 		response, err := watcher.Get(s.url + "/api/v1/namespaces/kube-public/secrets?watch=true")
-		must(t, err)
+		harness.Must(t, err)
 		ended.Go(func() {
 			defer response.Body.Close()
 			if _, err := io.Copy(io.Discard, response.Body); err != nil {
@@ -131,6 +131,6 @@ func drains(t *testing.T, s *server) {
 func fetch(t *testing.T, c *http.Client, method, url, body string) (code int, text string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	must(t, err)
+	harness.Must(t, err)
 	return harness.Do(t, c, request)
 }

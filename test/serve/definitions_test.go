@@ -28,16 +28,16 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 		t.Parallel()
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		must(t, err)
+		harness.Must(t, err)
 		config.QPS = -1
 		c, definitions, objects := client(t, s.kubeconfig()), clientset.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
 		for _, name := range []string{"full", "empty"} {
 			_, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), plain(name), metav1.CreateOptions{})
-			must(t, err)
+			harness.Must(t, err)
 		}
 		owner := func(name string) *corev1.ConfigMap {
 			made, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-			must(t, err)
+			harness.Must(t, err)
 			return made
 		}
 		owned := func(by *corev1.ConfigMap) metav1.ObjectMeta {
@@ -45,7 +45,7 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 		}
 		secrets := c.CoreV1().Secrets("default")
 		_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: owned(owner("of-secret"))}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		full := objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "fulls"}).Namespace("default")
 		meta := owned(owner("of-custom"))
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "full"}}
@@ -60,7 +60,7 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 		serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--datastore", engine.Datastore})
 		inUse := func() string {
 			text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-			must(t, err)
+			harness.Must(t, err)
 			found := inUseMetric.FindSubmatch(text)
 			if found == nil {
 				t.Fatal("/metrics does not tell how many definitions are in use")
@@ -68,7 +68,7 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 			return string(found[1])
 		}
 		gone := func(of string, get func() error) {
-			must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))
+			harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))
 			eventually(t, "an object without its owner is collected", func() error {
 				if err := get(); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("getting it returns %v", err)

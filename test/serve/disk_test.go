@@ -71,7 +71,7 @@ func TestDisk(t *testing.T) {
 		t.Run("fails to sync", func(t *testing.T) {
 			w.failingDisk(t, disk)
 			// It closes its sessions after such a failure, and exits if recovery fails as well.
-			must(t, errors.Join(postgres.Kill(), postgres.Start()))
+			harness.Must(t, errors.Join(postgres.Kill(), postgres.Start()))
 			w.creates(t, "restarted")
 		})
 		w.kept(t)
@@ -101,7 +101,7 @@ func newWriter(t *testing.T, s *server) *writer {
 	t.Helper()
 	w := &writer{server: s, http: httpClient(t, s.kubeconfig(), "HTTP/2.0"), url: s.url + "/api/v1/namespaces/default/configmaps"}
 	watch, err := w.http.Get(w.url + "?watch=true")
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() { watch.Body.Close() })
 	w.events = json.NewDecoder(bufio.NewReader(watch.Body))
 	w.creates(t, "before")
@@ -121,7 +121,7 @@ func (w *writer) send(ctx context.Context, t *testing.T, name string) error {
 	rand.Read(random)
 	body := fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, hex.EncodeToString(random))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
-	must(t, err)
+	harness.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := w.http.Do(request)
 	if err != nil {
@@ -196,7 +196,7 @@ func (w *writer) refused(t *testing.T, name string) {
 func (w *writer) get(t *testing.T, path string) int {
 	t.Helper()
 	response, err := w.http.Get(w.url + path)
-	must(t, err)
+	harness.Must(t, err)
 	response.Body.Close()
 	return response.StatusCode
 }
@@ -293,7 +293,7 @@ func TestQuota(t *testing.T) {
 	disk.Full(true)
 	for i := 0; w.create(t, fmt.Sprint("filler-", i)) == nil; i++ {
 	}
-	must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	harness.Must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
 	w.absent(t, w.names[0])
 }
 
@@ -311,12 +311,12 @@ func TestDiskFullAtStart(t *testing.T) {
 	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
 	w.kept(t)
 	w.refused(t, "unwritten")
-	must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	harness.Must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
 	w.absent(t, w.names[0])
 	again.terminate(t)
 
 	path := filepath.Join(s.dataDir, "sqube.db")
-	must(t, os.Remove(path+"-reserve"))
+	harness.Must(t, os.Remove(path+"-reserve"))
 	disk.Full(true) // also without the room that the last server left
 	before := readFile(t, path)
 	refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
@@ -349,6 +349,6 @@ func isUnavailable(response *http.Response, status *metav1.Status) error {
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	harness.Must(t, err)
 	return text
 }

@@ -25,13 +25,13 @@ func TestEmulatedVersion(t *testing.T) {
 	s := serveAt(t, dataDir, freePort(t), append(older, "--runtime-config-emulation-forward-compatible"))
 	c := client(t, s.kubeconfig()).Discovery()
 	version, err := c.ServerVersion()
-	must(t, err)
+	harness.Must(t, err)
 	if version.Minor != "37" || version.EmulationMajor+"."+version.EmulationMinor != "1.36" || version.MinCompatibilityMinor != "35" {
 		t.Errorf("the version: %+v", version)
 	}
 	served := func(groupVersion, resource string) bool {
 		found, err := c.ServerResourcesForGroupVersion(groupVersion)
-		must(t, err)
+		harness.Must(t, err)
 		for _, r := range found.APIResources {
 			if r.Name == resource {
 				return true
@@ -67,14 +67,14 @@ func TestEmulatedVersion(t *testing.T) {
 func TestEmulatedVersionOffers(t *testing.T) {
 	t.Parallel()
 	var want everykind.Offer
-	must(t, json.Unmarshal(harness.ReadGzip(t, "testdata/sqube-1.36.offer.json.gz"), &want))
+	harness.Must(t, json.Unmarshal(harness.ReadGzip(t, "testdata/sqube-1.36.offer.json.gz"), &want))
 	s := serve(t, []string{"--emulated-version=1.36"})
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-	must(t, err)
+	harness.Must(t, err)
 	f, err := everykind.New(config)
-	must(t, err)
+	harness.Must(t, err)
 	got, err := f.Offer(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	// Emulation covers versions and resources, but not subresources, as upstream, nor sqube's own group.
 	got.Resources = slices.DeleteFunc(got.Resources, func(r string) bool {
 		return strings.HasPrefix(r, "storage.k8s.io/v1 csinodes/status ") || strings.HasPrefix(r, "history.sqube.io/")

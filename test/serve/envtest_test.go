@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestEnvtestAssets writes the stand-ins for envtest's programs, and uses them like envtest. test/tools/envtest runs envtest
@@ -71,7 +73,7 @@ func TestEnvtestAssets(t *testing.T) {
 	})
 	t.Run("another path", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
-		must(t, os.WriteFile(file, nil, 0o600))
+		harness.Must(t, os.WriteFile(file, nil, 0o600))
 		for _, args := range [][]string{{"envtest"}, {"envtest", file}, {"envtest", "--kubectl=/nowhere", t.TempDir()}} {
 			if _, stderr, code := run(t, args); code != 1 || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%q ended with code %d and wrote\n%s", args, code, stderr)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFiles checks the data directory after a first start, and after a second one.
@@ -67,6 +69,6 @@ func files(t *testing.T, dir string) map[string]string {
 		found[name] = string(text)
 		return err
 	})
-	must(t, err)
+	harness.Must(t, err)
 	return found
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestWrongFlags checks that every wrong flag results in one line that names it, and leaves nothing behind.
@@ -157,7 +159,7 @@ func TestWrongFlags(t *testing.T) {
 // TestWrongFiles passes readable files with the wrong content. Whatever is left behind does not prevent the next start.
 func TestWrongFiles(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
-	must(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
+	harness.Must(t, os.WriteFile(garbage, []byte("garbage\n"), 0o600))
 	for _, c := range []struct{ flags, want string }{
 		{"--audit-policy-file=GARBAGE", "--audit-policy-file: failed"},
 		{"--audit-log-path=GARBAGE/log", "--audit-log-path, --audit-webhook-config-file: ensureLogFile: mkdir " + garbage + ": not a directory"},

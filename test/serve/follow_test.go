@@ -41,7 +41,7 @@ func awaitBackup(t *testing.T, place, revision string) {
 	seen := []string{}
 	eventually(t, place+" holds revision "+revision, func() error {
 		files, err := filepath.Glob(filepath.Join(place, "*", "*"))
-		must(t, err)
+		harness.Must(t, err)
 		if slices.Equal(files, seen) {
 			return errNotYet
 		}
@@ -70,7 +70,7 @@ func TestFollow(t *testing.T) {
 
 		want := map[string]string{"gone": ""}
 		moment := setData(t, c, "kept", "then")
-		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 		for i := range 60 {
 			if i%20 == 10 {
 				follower.signal(t, syscall.SIGKILL)
@@ -91,11 +91,11 @@ func TestFollow(t *testing.T) {
 
 		isPrivate(t, place)
 		there := filepath.Join(t.TempDir(), "there")
-		must(t, os.Rename(place, there))
+		harness.Must(t, os.Rename(place, there))
 		dir := t.TempDir()
 		succeeds(t, []string{"restore", there, "--history", "168h", "--data-dir", dir})
 		succeeds(t, []string{"check", "--data-dir", dir})
-		must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))))
+		harness.Must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))))
 		again := serveAt(t, dir, freePort(t), nil)
 		c = client(t, again.kubeconfig())
 		for name, want := range want {
@@ -179,7 +179,7 @@ func restoresMoment(t *testing.T, backup, moment string) {
 // isPrivate checks that only the owner may read the files below a folder.
 func isPrivate(t *testing.T, folder string) {
 	t.Helper()
-	must(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	harness.Must(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v", path, info.Mode())
 		}
@@ -270,13 +270,13 @@ func TestLostSegment(t *testing.T) {
 	follower.terminate(t)
 	s.terminate(t)
 	segments, err := filepath.Glob(filepath.Join(place, "*", "0*.jsonl.gz"))
-	must(t, err)
+	harness.Must(t, err)
 	var after, upTo int
 	for _, path := range segments {
 		from, to, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".0.jsonl.gz"), "-")
 		if number(t, from) < number(t, versions[2]) && number(t, versions[2]) <= number(t, to) {
 			after, upTo = number(t, from), number(t, to)
-			must(t, os.Remove(path))
+			harness.Must(t, os.Remove(path))
 		}
 	}
 
@@ -337,6 +337,6 @@ func TestFollowIsRefused(t *testing.T) {
 	refuses(t, "holds no backup", []string{"restore", empty, "--data-dir", empty})
 	refuses(t, "holds no backup", []string{"restore", empty, "--list"})
 	file := filepath.Join(empty, "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	harness.Must(t, os.WriteFile(file, nil, 0o600))
 	refuses(t, "there is nothing in it", []string{"restore", file, "--list"})
 }

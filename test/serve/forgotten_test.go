@@ -26,10 +26,10 @@ func TestListOutlivesItsRevision(t *testing.T) {
 		lists := map[string]*http.Response{}
 		for protocol, client := range clients {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/namespaces/default/configmaps", nil)
-			must(t, err)
+			harness.Must(t, err)
 			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be sent at once
 			response, err := client.Do(request)
-			must(t, err)
+			harness.Must(t, err)
 			defer response.Body.Close()
 			if _, err := io.ReadFull(response.Body, make([]byte, 1)); err != nil || response.StatusCode != http.StatusOK {
 				t.Fatalf("%s: %s, %v", protocol, response.Status, err)
@@ -42,9 +42,9 @@ func TestListOutlivesItsRevision(t *testing.T) {
 			changed.Data = map[string]string{"a": "b"}
 			changed, err = maps.Update(t.Context(), changed, metav1.UpdateOptions{})
 		}
-		must(t, err)
+		harness.Must(t, err)
 		version, err := strconv.ParseFloat(changed.ResourceVersion, 64)
-		must(t, err)
+		harness.Must(t, err)
 		harness.Eventually(t, "the revision is compacted", func() bool { return sqube.StoreMetrics(t, c)["compacted_revision"] >= version })
 		for protocol, response := range lists {
 			if n, err := io.Copy(io.Discard, response.Body); err == nil {

@@ -233,7 +233,7 @@ func TestAddressesOfServices(t *testing.T) {
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d-%d", i, n)},
 					Spec:       corev1.ServiceSpec{IPFamilyPolicy: &dual, Ports: []corev1.ServicePort{{Port: 80}}},
 				}, metav1.CreateOptions{})
-				must(t, err)
+				harness.Must(t, err)
 				for _, address := range service.Spec.ClusterIPs {
 					if other := taken[address]; other != "" {
 						t.Errorf("with %q, the Services %s and %s both have %s", gates, other, service.Name, address)

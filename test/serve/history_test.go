@@ -25,18 +25,18 @@ const encryptSecrets = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "En
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
 		c := client(t, s.kubeconfig())
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door", Labels: map[string]string{"a.b/c": "d"}}, StringData: map[string]string{"code": "1234"}}
 		created, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{FieldManager: "maker"})
-		must(t, err)
+		harness.Must(t, err)
 		patch := []byte(`{"metadata": {"labels": {"a.b/c": "e"}}, "stringData": {"code": "4321", "knock": "twice"}}`)
 		if _, err := c.CoreV1().Secrets("default").Patch(t.Context(), "door", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "changer"}); err != nil {
 			t.Fatal(err)
 		}
-		must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
 
 		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
 		history := succeeds(t, append([]string{"history", "secrets", "door"}, database...))
@@ -57,7 +57,7 @@ $`
 				Operation, User, Manager string
 				Changed                  []string
 			}
-			must(t, json.Unmarshal([]byte(succeeds(t, append(append([]string{"history", "secrets", "door", "-o", "json"}, args...), database...))), &changes))
+			harness.Must(t, json.Unmarshal([]byte(succeeds(t, append(append([]string{"history", "secrets", "door", "-o", "json"}, args...), database...))), &changes))
 			var operations []string
 			for _, c := range changes {
 				if c.User != "kubernetes-admin" || c.Manager == "" || len(c.Changed) != map[string]int{"update": 3}[c.Operation] {
@@ -147,15 +147,15 @@ func TestNamesOfResources(t *testing.T) {
 		create := func(path, object string) error {
 			return c.Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").Body([]byte(object)).Do(t.Context()).Error()
 		}
-		must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+		harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
   metadata: {name: boats.demo.example.com}, spec: {group: demo.example.com, scope: Namespaced, names: {kind: Boat, plural: boats, shortNames: [bt]},
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`))
 		harness.Eventually(t, "the definition is served", func() bool {
 			return create("/apis/demo.example.com/v1/namespaces/default/boats", "{apiVersion: demo.example.com/v1, kind: Boat, metadata: {name: sloop}}") == nil
 		})
-		must(t, create("/apis/apps/v1/namespaces/default/deployments", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web},
+		harness.Must(t, create("/apis/apps/v1/namespaces/default/deployments", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web},
   spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}]}}}}`))
-		must(t, create("/apis/events.k8s.io/v1/namespaces/default/events", `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: met}, regarding: {namespace: default, kind: Pod, name: x},
+		harness.Must(t, create("/apis/events.k8s.io/v1/namespaces/default/events", `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: met}, regarding: {namespace: default, kind: Pod, name: x},
   reportingController: c, reportingInstance: i, action: a, reason: r, type: Normal, eventTime: "2026-11-21T10:00:00.000000Z"}`))
 		for stored, names := range map[string]string{
 			"web":   "deployments deployment deploy Deployment deployments.apps deploy.apps deployments.v1.apps deployment.v1.apps",

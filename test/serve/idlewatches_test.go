@@ -34,7 +34,7 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
 		s.settle(t)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		must(t, err)
+		harness.Must(t, err)
 		c := client(t, s.kubeconfig())
 		eventually(t, "the memory of a server that has just started is steady", func() error {
 			if grown := liveMemory(t, c) - liveMemory(t, c); math.Abs(grown) > 1<<20 {
@@ -77,11 +77,11 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 				t.Errorf("apiserver_longrunning_requests counts %.0f of %d watches %s", got, test.watches, test.name)
 			}
 			later := c.CoreV1().RESTClient().Post().Namespace("default").Resource(test.resource).Body([]byte(`{"metadata": {"name": "later"}}`))
-			must(t, later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
+			harness.Must(t, later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
 			for _, response := range responses {
 				awaitAdded(t, response)
 			}
-			must(t, c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error())
+			harness.Must(t, c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error())
 		}
 	})
 }
@@ -105,7 +105,7 @@ func awaitAdded(t *testing.T, watch *http.Response) {
 func openWatches(t *testing.T, c kubernetes.Interface, resource string) (n float64) {
 	t.Helper()
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	line := regexp.MustCompile(`(?m)^apiserver_longrunning_requests{[^}]*resource="` + resource + `",scope="resource",[^}]*verb="WATCH",[^}]*} (\S+)$`)
 	if found := line.FindSubmatch(text); found != nil {
 		if n, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
@@ -119,7 +119,7 @@ func openWatches(t *testing.T, c kubernetes.Interface, resource string) (n float
 func separateClient(t *testing.T, config *rest.Config) *http.Client {
 	t.Helper()
 	secure, err := rest.TLSConfigFor(config)
-	must(t, err)
+	harness.Must(t, err)
 	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -134,7 +134,7 @@ func liveMemory(t *testing.T, c kubernetes.Interface) (bytes float64) {
 	t.Helper()
 	get := func(path, gc string) string {
 		text, err := c.Discovery().RESTClient().Get().AbsPath(path).Param("gc", gc).DoRaw(t.Context())
-		must(t, err)
+		harness.Must(t, err)
 		return string(text)
 	}
 	for range 4 {
@@ -146,7 +146,7 @@ func liveMemory(t *testing.T, c kubernetes.Interface) (bytes float64) {
 	}
 	for _, line := range found {
 		n, err := strconv.ParseFloat(line[1], 64)
-		must(t, err)
+		harness.Must(t, err)
 		bytes += n
 	}
 	return bytes

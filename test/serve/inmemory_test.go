@@ -30,7 +30,7 @@ func TestInMemory(t *testing.T) {
 		return err == nil && len(nodes.Items) == 2
 	})
 	watch, err := admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	defer watch.Stop()
 	for i := range 100 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("of-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 10_000)}}
@@ -39,8 +39,8 @@ func TestInMemory(t *testing.T) {
 		}
 	}
 	first, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 60})
-	must(t, err)
-	must(t, admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "of-99", metav1.DeleteOptions{}))
+	harness.Must(t, err)
+	harness.Must(t, admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "of-99", metav1.DeleteOptions{}))
 	rest, err := admin.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Continue: first.Continue})
 	if err != nil || len(first.Items)+len(rest.Items) < 100 {
 		t.Errorf("the pages have %d and %d objects: %v", len(first.Items), len(rest.Items), err)
@@ -67,7 +67,7 @@ func TestKillInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
 	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
-	must(t, s.End(syscall.SIGKILL))
+	harness.Must(t, s.End(syscall.SIGKILL))
 	s.leavesNothing(t, temporary, "admin.kubeconfig")
 }
 
@@ -92,7 +92,7 @@ func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
 func TestInMemoryShadowsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
+	harness.Must(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
 	refuses(t, "give another --data-dir", []string{"serve", "--in-memory", "--data-dir", dir, "--secure-port", freePort(t)})
 	refuses(t, "--simulated-nodes needs --in-memory", []string{"serve", "--simulated-nodes=1", "--secure-port", freePort(t)})
 	refuses(t, "must not be given together", []string{"serve", "--in-memory", "--datastore=sqlite://x.db", "--secure-port", freePort(t)})
@@ -101,7 +101,7 @@ func TestInMemoryShadowsNothing(t *testing.T) {
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	found, err := os.ReadDir(dir)
-	must(t, err)
+	harness.Must(t, err)
 	for _, entry := range found {
 		names = append(names, entry.Name())
 	}

@@ -37,22 +37,22 @@ func TestInspect(t *testing.T) {
 
 		var revision, name, user, manager, value string
 		row := db.QueryRow("SELECT resource_version, name, user_name, field_manager, value FROM objects WHERE resource = 'configmaps' AND name = 'seen'")
-		must(t, row.Scan(&revision, &name, &user, &manager, &value))
+		harness.Must(t, row.Scan(&revision, &name, &user, &manager, &value))
 		var stored corev1.ConfigMap
-		must(t, json.Unmarshal([]byte(value), &stored))
+		harness.Must(t, json.Unmarshal([]byte(value), &stored))
 		served, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "seen", metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		if revision != served.ResourceVersion || user != "kubernetes-admin" || manager != "inspector" || stored.Data["a"] != "2" || stored.UID != served.UID {
 			t.Errorf("objects has %s by %s with %s, but the server returns %+v", revision, user, manager, served)
 		}
 
 		var did []string
 		history, err := db.Query("SELECT operation FROM history WHERE resource = 'configmaps' AND name = 'gone' ORDER BY resource_version")
-		must(t, err)
+		harness.Must(t, err)
 		defer history.Close()
 		for history.Next() {
 			var operation string
-			must(t, history.Scan(&operation))
+			harness.Must(t, history.Scan(&operation))
 			did = append(did, operation)
 		}
 		if err := history.Err(); err != nil || strings.Join(did, " ") != "create delete" {
@@ -89,11 +89,11 @@ func writeInCBOR(t *testing.T, c kubernetes.Interface) {
 	definition := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"crates.example.com"},"spec":{"group":"example.com",
 		"scope":"Cluster","names":{"plural":"crates","singular":"crate","kind":"Crate"},"versions":[{"name":"v1","served":true,"storage":true,
 		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
-	must(t, rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(definition)).Do(t.Context()).Error())
+	harness.Must(t, rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(definition)).Do(t.Context()).Error())
 	crate, err := direct.Marshal(map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Crate", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": 3},
 	})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the crate is created", func() error {
 		return rest.Post().AbsPath("/apis/example.com/v1/crates").SetHeader("Content-Type", "application/cbor").Body(crate).Do(t.Context()).Error()
 	})
@@ -111,7 +111,7 @@ func changeConfigMap(t *testing.T, c kubernetes.Interface) {
 	if _, err := maps.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "seen"}, Data: map[string]string{"a": "2"}}, metav1.UpdateOptions{FieldManager: "inspector"}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, maps.Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+	harness.Must(t, maps.Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "seen"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i",
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "seen"}}}}}}}}
 	eventually(t, "the namespace has its service account", func() error {
@@ -133,7 +133,7 @@ func openToRead(t *testing.T, engine harness.Engine) *sql.DB {
 func documented(t *testing.T, engine string) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "migrations", "README.md"))
-	must(t, err)
+	harness.Must(t, err)
 	other := map[string]string{"sqlite": "(Postgres)", "postgres": "(SQLite)"}[engine]
 	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, query := range strings.SplitAfter(block[1], ";\n") {

@@ -48,7 +48,7 @@ func TestBackupsToOneName(t *testing.T) {
 			restored = []string{"--datastore", harness.Postgres(t)}
 		}
 		succeeds(t, append([]string{"restore", file}, restored...))
-		must(t, os.Remove(file))
+		harness.Must(t, os.Remove(file))
 
 		killed := held()
 		killed.signal(t, syscall.SIGKILL)
@@ -62,7 +62,7 @@ func TestBackupsToOneName(t *testing.T) {
 			t.Errorf("after a killed backup, the folder has %s", left)
 		}
 
-		must(t, os.Remove(file))
+		harness.Must(t, os.Remove(file))
 		ended := held()
 		ended.signal(t, syscall.SIGTERM)
 		disk.SlowSync(0)
@@ -171,9 +171,9 @@ func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process
 	}
 	db := harness.OpenDatabase(t, engine)
 	reader, err := db.Begin()
-	must(t, err)
+	harness.Must(t, err)
 	_, err = reader.Exec("LOCK TABLE log IN ACCESS SHARE MODE")
-	must(t, err)
+	harness.Must(t, err)
 	p = start(t, args)
 	eventually(t, "the restore waits for the table", func() error {
 		var waiting int
@@ -183,7 +183,7 @@ func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process
 		}
 		return err
 	})
-	return p, func() { must(t, reader.Rollback()) }
+	return p, func() { harness.Must(t, reader.Rollback()) }
 }
 
 // rowsOf summarizes the log of a database.
@@ -192,7 +192,7 @@ func rowsOf(t *testing.T, engine harness.Engine) (sum string) {
 	db := openToRead(t, engine)
 	defer db.Close()
 	row := db.QueryRow("SELECT count(*) || ' rows of revision ' || max(id) || ' of ' || (SELECT max(revision) FROM counter) FROM log")
-	must(t, row.Scan(&sum))
+	harness.Must(t, row.Scan(&sum))
 	return sum
 }
 
@@ -222,7 +222,7 @@ func filled(t *testing.T) string {
 func names(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	must(t, err)
+	harness.Must(t, err)
 	var all []string
 	for _, entry := range entries {
 		all = append(all, entry.Name())

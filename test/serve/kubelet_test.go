@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // kubelet is a fake kubelet that records its requests.
@@ -37,9 +39,9 @@ func newKubelet(t *testing.T) *kubelet {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	must(t, err)
+	harness.Must(t, err)
 	k.port, err = strconv.Atoi(port)
-	must(t, err)
+	harness.Must(t, err)
 	return k
 }
 
@@ -49,13 +51,13 @@ func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 	t.Helper()
 	c := client(t, s.kubeconfig()).CoreV1()
 	node, err := c.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "nowhere.invalid"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeExternalIP, Address: "127.0.0.1"},
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(k.port)
 	_, err = c.Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
 		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -97,12 +99,12 @@ func stream(t *testing.T, w http.ResponseWriter) {
 func throttles(t *testing.T, s *server, bytesPerSecond int) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/namespaces/default/pods/pod/exec?command=ls&stdout=true", nil)
-	must(t, err)
+	harness.Must(t, err)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "SPDY/3.1")
 	start := time.Now()
 	response, err := httpClient(t, s.kubeconfig(), "HTTP/1.1").Do(request)
-	must(t, err)
+	harness.Must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(response.Status)

@@ -38,7 +38,7 @@ func TestLargeLists(t *testing.T) {
 		s := serve(t, []string{"--datastore", engine.Datastore}, env("GOMEMLIMIT="+largeMemoryLimit))
 		createLarge(t, s)
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-		must(t, err)
+		harness.Must(t, err)
 		for _, form := range []struct {
 			name, accept, encoding string
 		}{
@@ -139,7 +139,7 @@ func (o *occurrences) Write(p []byte) (int, error) {
 // resetPeak resets the peak of the process's memory to its current memory, and returns that.
 func (p *process) resetPeak(t *testing.T) int64 {
 	t.Helper()
-	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
+	harness.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
 	return p.memory(t, "VmRSS")
 }
 
@@ -147,12 +147,12 @@ func (p *process) resetPeak(t *testing.T) int64 {
 func (p *process) memory(t *testing.T, field string) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	must(t, err)
+	harness.Must(t, err)
 	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status)
 	if found == nil {
 		t.Fatalf("no %s in\n%s", field, status)
 	}
 	kilobytes, err := strconv.ParseInt(string(found[1]), 10, 64)
-	must(t, err)
+	harness.Must(t, err)
 	return kilobytes << 10
 }

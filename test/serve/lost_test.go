@@ -46,7 +46,7 @@ func TestFilesMoveAway(t *testing.T) {
 		})
 	}
 	const lost, file = "nothing can be written: it would be lost with the next restart; clients will retry", "sqube.db (the database) is gone: it, or a folder above it, was deleted, moved or unmounted: put the former file back"
-	must(t, os.Rename(s.dataDir, s.dataDir+"-away"))
+	harness.Must(t, os.Rename(s.dataDir, s.dataDir+"-away"))
 	logs(lost, 1)
 	if log := s.read(t, "stderr"); !strings.Contains(log, file) {
 		t.Errorf("the log does not say %q", file)
@@ -59,12 +59,12 @@ func TestFilesMoveAway(t *testing.T) {
 	}
 	w.kept(t)
 	logs(lost, 1)
-	must(t, os.Rename(s.dataDir+"-away", s.dataDir))
+	harness.Must(t, os.Rename(s.dataDir+"-away", s.dataDir))
 	ready(http.StatusOK)
 	logs("the files of the database are back in their place", 1)
 	w.creates(t, "back")
 
-	must(t, os.Remove(filepath.Join(s.dataDir, "sqube.db-wal")))
+	harness.Must(t, os.Remove(filepath.Join(s.dataDir, "sqube.db-wal")))
 	w.refused(t, "without-log")
 	logs(lost, 2)
 	ready(http.StatusInternalServerError)
@@ -92,7 +92,7 @@ func TestDatabaseIsMissing(t *testing.T) {
 	without := func(suffixes ...string) string {
 		dir := copied(t, s.dataDir)
 		for _, suffix := range suffixes {
-			must(t, os.Remove(file(dir)+suffix))
+			harness.Must(t, os.Remove(file(dir)+suffix))
 		}
 		return dir
 	}
@@ -115,7 +115,7 @@ func TestDatabaseIsMissing(t *testing.T) {
 	refuses(t, incomplete, []string{"backup", filepath.Join(t.TempDir(), "backup.db"), "--data-dir", alone})
 	refuses(t, incomplete, []string{"migrate", "up", "--data-dir", alone})
 	before := contents(t, s.dataDir)
-	must(t, os.WriteFile(file(alone)+"-wal", before["sqube.db-wal"], 0o600))
+	harness.Must(t, os.WriteFile(file(alone)+"-wal", before["sqube.db-wal"], 0o600))
 	again := serveAt(t, alone, freePort(t), nil)
 	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
 		t.Errorf("with its log, the file has %q", value)
@@ -136,7 +136,7 @@ func TestDatabaseIsMissing(t *testing.T) {
 	refusesUnchanged("sqlite:///none/sqube.db is missing or empty", missing, "--datastore", "sqlite:///none/sqube.db")
 	refuses(t, "is missing or empty, but the server of "+missing+" has served", serveArgs(t, missing, "--datastore", harness.Postgres(t)))
 	young := without("", "-wal", "-shm")
-	must(t, os.WriteFile(file(young), nil, 0o600))
+	harness.Must(t, os.WriteFile(file(young), nil, 0o600))
 	refusesUnchanged(gone(young), young)
 
 	succeeds(t, []string{"restore", file(without()), "--datastore", "sqlite://" + file(missing)})
@@ -146,7 +146,7 @@ func TestDatabaseIsMissing(t *testing.T) {
 	}
 	again.terminate(t)
 
-	must(t, os.Remove(filepath.Join(young, "pki", "database")))
+	harness.Must(t, os.Remove(filepath.Join(young, "pki", "database")))
 	again = serveAt(t, young, freePort(t), nil)
 	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "" {
 		t.Errorf("the new cluster has %q", value)
@@ -173,7 +173,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	path := filepath.Join(snapshot, "sqube.db")
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path})
 	_, err := db.Exec("UPDATE counter SET boot = 'another'")
-	must(t, err)
+	harness.Must(t, err)
 	again := serveAt(t, snapshot, freePort(t), nil)
 	c = client(t, again.kubeconfig())
 	setData(t, c, "new", "value")
@@ -181,7 +181,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	for version, want := range map[string]string{kept: "ADDED new", lost: "ERROR Expired"} {
 		// The controller of kube-root-ca.crt may have been late.
 		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version, FieldSelector: "metadata.name=new"})
-		must(t, err)
+		harness.Must(t, err)
 		event := <-w.ResultChan()
 		w.Stop()
 		got := string(event.Type) + " "
@@ -199,7 +199,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 		t.Errorf("a list at a lost resourceVersion: %v", err)
 	}
 	list, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: lost})
-	must(t, err)
+	harness.Must(t, err)
 	if !slices.ContainsFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == "new" }) {
 		t.Errorf("a list that is at least as new as a lost resourceVersion lacks what was written since: %v", list.Items)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // certificateMetric is a line of /metrics about the certificate in a file.
@@ -30,17 +32,17 @@ func TestCertificateMetrics(t *testing.T) {
 	want := map[string]int64{}
 	for _, file := range files {
 		certs, err := cert.CertsFromFile(file)
-		must(t, err)
+		harness.Must(t, err)
 		first := slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 		want[file] = first.NotAfter.Unix()
 	}
 	found := func() map[string]int64 {
 		text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		must(t, err)
+		harness.Must(t, err)
 		ends := map[string]int64{}
 		for _, line := range certificateMetric.FindAllStringSubmatch(string(text), -1) {
 			end, err := strconv.ParseFloat(line[2], 64)
-			must(t, err)
+			harness.Must(t, err)
 			ends[line[1]] = int64(end)
 		}
 		return ends
@@ -48,7 +50,7 @@ func TestCertificateMetrics(t *testing.T) {
 	if ends := found(); !maps.Equal(ends, want) {
 		t.Errorf("the metrics have %v, the files %v", ends, want)
 	}
-	must(t, os.Remove(named.cert))
+	harness.Must(t, os.Remove(named.cert))
 	want[named.cert] = 0
 	if ends := found(); !maps.Equal(ends, want) {
 		t.Errorf("without %s the metrics have %v", named.cert, ends)

@@ -63,7 +63,7 @@ func TestMigrate(t *testing.T) {
 // tables counts the tables of a Postgres database.
 func tables(t *testing.T, engine harness.Engine) (n int) {
 	t.Helper()
-	must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n))
+	harness.Must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").Scan(&n))
 	return n
 }
 
@@ -185,7 +185,7 @@ func backsUpOlder(t *testing.T, engine harness.Engine, version int) {
 		t.Errorf("the backup prints %q", text)
 	}
 	before, err := os.ReadFile(file)
-	must(t, err)
+	harness.Must(t, err)
 	succeeds(t, []string{"restore", file, "--datastore", restored})
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the backup has changed: %v", err)

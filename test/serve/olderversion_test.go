@@ -41,11 +41,11 @@ func TestOlderVersion(t *testing.T) {
 
 func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	file := filepath.Join(t.TempDir(), "recorded.db")
-	must(t, os.WriteFile(file, harness.ReadGzip(t, name+".db.gz"), 0o600))
+	harness.Must(t, os.WriteFile(file, harness.ReadGzip(t, name+".db.gz"), 0o600))
 	// Its Events expired an hour after they were recorded: the server would remove them sooner or later.
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + file})
 	_, err := db.Exec("UPDATE log SET expires_at = ? WHERE expires_at IS NOT NULL", time.Now().Add(time.Hour).UnixMilli())
-	must(t, errors.Join(err, db.Close()))
+	harness.Must(t, errors.Join(err, db.Close()))
 	if engine.Name == "sqlite" {
 		engine.Datastore = "sqlite://" + file
 		succeeds(t, []string{"migrate", "up", "--datastore", engine.Datastore})
@@ -54,14 +54,14 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 		succeeds(t, []string{"restore", file, "--datastore", engine.Datastore})
 	}
 	key, err := os.ReadFile("testdata/older.key")
-	must(t, err)
+	harness.Must(t, err)
 	keys := filepath.Join(t.TempDir(), "key")
-	must(t, os.WriteFile(keys, key, 0o600))
+	harness.Must(t, os.WriteFile(keys, key, 0o600))
 	s := serve(t, append([]string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys, "--retention", "200000h"}, everykind.MoreFlags...))
 	c := client(t, s.kubeconfig())
 
 	var lists map[string]json.RawMessage
-	must(t, json.Unmarshal(harness.ReadGzip(t, name+".lists.json.gz"), &lists))
+	harness.Must(t, json.Unmarshal(harness.ReadGzip(t, name+".lists.json.gz"), &lists))
 	for _, definition := range []string{"widgets", "gadgets"} {
 		eventually(t, definition+" are served", func() error {
 			return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error()
@@ -77,7 +77,7 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	watchesRecording(t, engine, c, lists["/api/v1/configmaps"])
 	for path, list := range lists {
 		objects, err := everykind.Objects(list)
-		must(t, err)
+		harness.Must(t, err)
 		for _, object := range objects {
 			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"upgraded":%q}}}`, path)
 			err := raw(c).Patch(types.MergePatchType).AbsPath(everykind.Path(path, object)).Body(patch).Do(t.Context()).Error()
@@ -115,7 +115,7 @@ func keepsHistory(t *testing.T, datastore string) {
 func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []byte, kinds map[string]bool) {
 	t.Helper()
 	want, err := everykind.Objects(list)
-	must(t, err)
+	harness.Must(t, err)
 	answer, err := raw(c).Get().AbsPath(path).DoRaw(t.Context())
 	if everykind.Unserved(err, path) {
 		return
@@ -128,7 +128,7 @@ func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []by
 		kinds[path[strings.LastIndex(path, "/")+1:]] = true
 	}
 	got, err := everykind.Objects(answer)
-	must(t, err)
+	harness.Must(t, err)
 	if len(got) != len(want) {
 		t.Fatalf("%s: there are %d objects of %d", path, len(got), len(want))
 	}
@@ -148,15 +148,15 @@ func sameAsRecorded(t *testing.T, c kubernetes.Interface, path string, list []by
 func watchesRecording(t *testing.T, engine harness.Engine, c kubernetes.Interface, list []byte) {
 	t.Helper()
 	var last struct{ Metadata metav1.ListMeta }
-	must(t, json.Unmarshal(list, &last))
+	harness.Must(t, json.Unmarshal(list, &last))
 	w, err := c.CoreV1().ConfigMaps("prod").Watch(t.Context(), metav1.ListOptions{ResourceVersion: last.Metadata.ResourceVersion})
 	if engine.Name == "postgres" && apierrors.IsResourceExpired(err) {
 		return
 	}
-	must(t, err)
+	harness.Must(t, err)
 	defer w.Stop()
 	_, err = c.CoreV1().ConfigMaps("prod").Patch(t.Context(), "changed", types.MergePatchType, []byte(`{"data":{"round":"upgraded"}}`), metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	event := <-w.ResultChan()
 	if engine.Name == "postgres" && event.Type == watch.Error && apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
 		return

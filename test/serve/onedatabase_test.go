@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestOneServerOfAFile starts a second server on a database that is being served, by each path to the file.
@@ -17,10 +18,10 @@ func TestOneServerOfAFile(t *testing.T) {
 	file := filepath.Join(first.dataDir, "sqube.db")
 	other := t.TempDir()
 	link, linked, hard, mounted := filepath.Join(other, "link.db"), filepath.Join(other, "folder"), filepath.Join(other, "hard.db"), filepath.Join(other, "mounted.db")
-	must(t, os.Symlink(file, link))
-	must(t, os.Symlink(first.dataDir, linked))
-	must(t, os.Link(file, hard))
-	must(t, os.WriteFile(mounted, nil, 0o600))
+	harness.Must(t, os.Symlink(file, link))
+	harness.Must(t, os.Symlink(first.dataDir, linked))
+	harness.Must(t, os.Link(file, hard))
+	harness.Must(t, os.WriteFile(mounted, nil, 0o600))
 	bind := func(cmd *exec.Cmd) { faults.Bind(t, cmd, file, mounted) }
 
 	const served = "the database is in use by another sqube: stop that one first, or give this one another --datastore"
@@ -34,7 +35,7 @@ func TestOneServerOfAFile(t *testing.T) {
 	first.waitReady(t)
 	// Reading it by a name without the write-ahead log, which has the last commits, fails.
 	refuses(t, second, []string{"check", "--datastore", "sqlite://" + hard})
-	must(t, os.Remove(hard))
+	harness.Must(t, os.Remove(hard))
 	refuses(t, alone, []string{"check", "--datastore", "sqlite://" + mounted}, bind)
 	for _, path := range []string{file, link, filepath.Join(linked, "sqube.db")} {
 		succeeds(t, []string{"check", "--datastore", "sqlite://" + path})
@@ -45,19 +46,19 @@ func TestOneServerOfAFile(t *testing.T) {
 	setData(t, c, "kept", "value")
 	first.signal(t, syscall.SIGKILL)
 	first.wait(t)
-	must(t, os.Link(file, hard))
+	harness.Must(t, os.Link(file, hard))
 	before := contents(t, first.dataDir)
 	for _, path := range []string{file, hard} {
 		refuses(t, second, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+path))
 	}
-	must(t, os.Remove(hard))
+	harness.Must(t, os.Remove(hard))
 	refuses(t, alone, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+mounted), bind)
 	for name, text := range contents(t, first.dataDir) {
 		if string(text) != string(before[name]) {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	must(t, os.CopyFS(filepath.Join(other, "data", "pki"), os.DirFS(filepath.Join(first.dataDir, "pki"))))
+	harness.Must(t, os.CopyFS(filepath.Join(other, "data", "pki"), os.DirFS(filepath.Join(first.dataDir, "pki"))))
 	again := serveAt(t, filepath.Join(other, "data"), freePort(t), []string{"--datastore", "sqlite://" + link})
 	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
 		t.Errorf("through a symbolic link, the acknowledged value is %q", value)

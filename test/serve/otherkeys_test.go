@@ -22,7 +22,7 @@ func TestOtherKeys(t *testing.T) {
 		}
 		begins := func(dir string, more ...string) {
 			t.Helper()
-			must(t, serveAt(t, dir, freePort(t), append(more, database...)).End(syscall.SIGKILL))
+			harness.Must(t, serveAt(t, dir, freePort(t), append(more, database...)).End(syscall.SIGKILL))
 		}
 		begins(dirs["first"])
 		begins(dirs["first"])
@@ -33,12 +33,12 @@ func TestOtherKeys(t *testing.T) {
 			t.Errorf("it made %v, %v", made, err)
 		}
 		for _, dir := range []string{"none", "copy"} {
-			must(t, os.CopyFS(filepath.Join(dirs[dir], "pki"), os.DirFS(filepath.Join(dirs["first"], "pki"))))
+			harness.Must(t, os.CopyFS(filepath.Join(dirs[dir], "pki"), os.DirFS(filepath.Join(dirs["first"], "pki"))))
 			begins(dirs[dir])
 		}
 
 		// The keys of another cluster.
-		must(t, serveAt(t, dirs["other"], freePort(t), []string{"--datastore", harness.SQLite(t)}).End(syscall.SIGKILL))
+		harness.Must(t, serveAt(t, dirs["other"], freePort(t), []string{"--datastore", harness.SQLite(t)}).End(syscall.SIGKILL))
 		refuses(t, filepath.Join(dirs["first"], "pki", "sa.key")+"; here they are "+filepath.Join(dirs["other"], "pki"), serveArgs(t, dirs["other"], database...))
 		_, stderr, _ := run(t, serveArgs(t, dirs["other"], database...))
 		flag := regexp.MustCompile(`--replace-keys=\w+`).FindString(stderr)
@@ -53,7 +53,7 @@ func TestOtherKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			if pki == "emptied" {
-				must(t, os.RemoveAll(filepath.Join(dirs["first"], "pki")))
+				harness.Must(t, os.RemoveAll(filepath.Join(dirs["first"], "pki")))
 			}
 			begins(dirs["first"])
 			refuses(t, refusal, serveArgs(t, dirs["other"], database...))

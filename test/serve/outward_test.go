@@ -30,7 +30,7 @@ func TestTracingThroughProxies(t *testing.T) {
 		nodes, control := newConnectProxy(t), newConnectProxy(t)
 		dir := t.TempDir()
 		egress, tracing := filepath.Join(dir, "egress.yaml"), filepath.Join(dir, "tracing.yaml")
-		must(t, os.WriteFile(egress, []byte(`
+		harness.Must(t, os.WriteFile(egress, []byte(`
 apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
 egressSelections:
@@ -39,7 +39,7 @@ egressSelections:
 - name: controlplane
   connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: `+control.socket+`}}}
 `), 0o600))
-		must(t, os.WriteFile(tracing, []byte(`
+		harness.Must(t, os.WriteFile(tracing, []byte(`
 apiVersion: apiserver.config.k8s.io/v1
 kind: TracingConfiguration
 endpoint: `+spans.address+`
@@ -66,12 +66,12 @@ endpoint: `+spans.address+`
 		}
 		for _, r := range requests {
 			request, err := http.NewRequestWithContext(t.Context(), r.method, r.url, strings.NewReader(r.body))
-			must(t, err)
+			harness.Must(t, err)
 			request.Header.Set("Traceparent", "00-"+r.trace+"-0123456789abcdef-01")
 			request.Header.Set("Content-Type", "application/json")
 			response, err := c.Do(request)
-			must(t, err)
-			must(t, response.Body.Close())
+			harness.Must(t, err)
+			harness.Must(t, response.Body.Close())
 			if response.StatusCode >= 300 {
 				t.Errorf("%s %s: %s", r.method, r.url, response.Status)
 			}
@@ -104,7 +104,7 @@ type collector struct {
 func newCollector(t *testing.T) *collector {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	harness.Must(t, err)
 	c := &collector{address: listener.Addr().String()}
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)
@@ -165,14 +165,14 @@ type connectProxy struct {
 func newConnectProxy(t *testing.T) *connectProxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "proxy") // t.TempDir's are longer than the path of a socket may be
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, os.RemoveAll(dir)) })
 	p := &connectProxy{socket: filepath.Join(dir, "s")}
 	listener, err := net.Listen("unix", p.socket)
-	must(t, err)
+	harness.Must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(p.connect)}
 	go func() { _ = server.Serve(listener) }() // until it is closed
-	t.Cleanup(func() { must(t, server.Close()) })
+	t.Cleanup(func() { harness.Must(t, server.Close()) })
 	return p
 }
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestRootLeavesFilesToTheServer runs commands as root, and a server by mistake, in the folder of another user: everything that
@@ -14,16 +16,16 @@ func TestRootLeavesFilesToTheServer(t *testing.T) {
 	t.Parallel()
 	folder := func() string {
 		dir, err := os.MkdirTemp("", "sqube-serve-")
-		must(t, err)
-		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		harness.Must(t, err)
+		t.Cleanup(func() { harness.Must(t, os.RemoveAll(dir)) })
 		own(t, dir)
 		return dir
 	}
 	belongs := func(after, dir string) {
 		t.Helper()
 		owner, err := os.Stat(dir)
-		must(t, err)
-		must(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		harness.Must(t, err)
+		harness.Must(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
@@ -40,10 +42,10 @@ func TestRootLeavesFilesToTheServer(t *testing.T) {
 	belongs("migrate up", base)
 	s := serveAt(t, dataDir, freePort(t), nil, asNobody)
 	s.settle(t)
-	must(t, os.Remove(filepath.Join(dataDir, "sqube.db-reserve")))
+	harness.Must(t, os.Remove(filepath.Join(dataDir, "sqube.db-reserve")))
 	s.signal(t, syscall.SIGKILL)
 	s.wait(t)
-	must(t, os.Remove(filepath.Join(dataDir, "sqube.db-shm")))
+	harness.Must(t, os.Remove(filepath.Join(dataDir, "sqube.db-shm")))
 	succeeds(t, []string{"check", "--data-dir", dataDir})
 	belongs("check after a crash", base)
 	succeeds(t, []string{"check", "--repair", "--data-dir", dataDir})

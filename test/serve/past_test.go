@@ -42,7 +42,7 @@ func TestPastAfterKills(t *testing.T) {
 		}
 		s = serveAt(t, dir, port, args)
 		c := client(t, s.kubeconfig())
-		must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
 		revisions := s.packed(t, c)
 		kept := changesOf(t, c, "counter")
 		for _, revision := range revisions(written) {
@@ -100,12 +100,12 @@ func write(t *testing.T, c kubernetes.Interface, round int, written map[int]stri
 	} else {
 		counter, err = maps.Get(t.Context(), "counter", metav1.GetOptions{})
 	}
-	must(t, err)
+	harness.Must(t, err)
 	first := float64(number(t, counter.ResourceVersion))
 	for n := 0; n%20 > 0 || sqube.StoreMetrics(t, c)["compacted_revision"] < first; n++ {
 		counter.Data["n"] = fmt.Sprintf("%d-%d", round, n)
 		counter, err = maps.Update(t.Context(), counter, metav1.UpdateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		written[number(t, counter.ResourceVersion)] = counter.Data["n"]
 	}
 }
@@ -114,7 +114,7 @@ func write(t *testing.T, c kubernetes.Interface, round int, written map[int]stri
 func (s *server) packed(t *testing.T, c kubernetes.Interface) func(map[int]string) []int {
 	t.Helper()
 	last, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "versions are packed", func() error {
 		// A write, since an idle server rests.
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
@@ -136,9 +136,9 @@ func (s *server) packed(t *testing.T, c kubernetes.Interface) func(map[int]strin
 func changesOf(t *testing.T, c kubernetes.Interface, name string) map[int]string {
 	t.Helper()
 	raw, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/history.sqube.io/v1alpha1/namespaces/default/changes").Param("fieldSelector", "name="+name).DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	var list changes.ChangeList
-	must(t, json.Unmarshal(raw, &list))
+	harness.Must(t, json.Unmarshal(raw, &list))
 	values, before := map[int]string{}, ""
 	for i, change := range list.Items {
 		if want := map[int]string{0: "create", len(list.Items) - 1: "delete"}[i]; want != "" && change.Operation != want {
@@ -150,9 +150,9 @@ func changesOf(t *testing.T, c kubernetes.Interface, name string) map[int]string
 			}
 			var old, now string
 			if f.Old != nil {
-				must(t, json.Unmarshal(f.Old.Raw, &old))
+				harness.Must(t, json.Unmarshal(f.Old.Raw, &old))
 			}
-			must(t, json.Unmarshal(f.New.Raw, &now))
+			harness.Must(t, json.Unmarshal(f.New.Raw, &now))
 			if old != before {
 				t.Errorf("revision %s changes %s, after %s", change.Name, old, before)
 			}
@@ -195,26 +195,26 @@ func TestNoPast(t *testing.T) {
 func TestPastOfSecrets(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
+	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	s := serve(t, append([]string{"--encryption-provider-config", keys}, packing...))
 	c := client(t, s.kubeconfig())
 	secrets := c.CoreV1().Secrets("default")
 	first, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "openSesame0"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	for n := range 5 {
 		first.StringData = map[string]string{"code": fmt.Sprintf("openSesame%d", n+1)}
 		changed, err := secrets.Update(t.Context(), first, metav1.UpdateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		first = changed
 	}
-	must(t, secrets.Delete(t.Context(), "door", metav1.DeleteOptions{}))
+	harness.Must(t, secrets.Delete(t.Context(), "door", metav1.DeleteOptions{}))
 	s.packed(t, c)
 	s.terminate(t)
 	if lines := strings.Count(succeeds(t, []string{"history", "secret/door", "--data-dir", s.dataDir, "--encryption-provider-config", keys}), ".data.code"); lines != 5 {
 		t.Errorf("history has %d changes of the code", lines)
 	}
 	text, err := os.ReadFile(filepath.Join(s.dataDir, "sqube.db"))
-	must(t, err)
+	harness.Must(t, err)
 	for _, plain := range []string{"openSesame", "b3BlblNlc2FtZ"} {
 		if strings.Contains(string(text), plain) {
 			t.Errorf("the database has %s", plain)
@@ -227,15 +227,15 @@ func TestPastOfSecrets(t *testing.T) {
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
-	must(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
+	harness.Must(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
 	s := serve(t, append([]string{"--audit-policy-file", policy, "--audit-log-path", log}, packing...))
 	c := client(t, s.kubeconfig())
 	secrets := c.CoreV1().Secrets("default")
 	leaked, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "leaked"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	leaked.StringData = map[string]string{"code": "rotated"}
 	_, err = secrets.Update(t.Context(), leaked, metav1.UpdateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	s.packed(t, c)
 	const path = "/apis/history.sqube.io/v1alpha1/namespaces/default/changes"
 	purge := func(user, selector string) error {
@@ -258,14 +258,14 @@ func TestPurge(t *testing.T) {
 	}
 	succeeds(t, []string{"history", "purge", "secret/door", "--kubeconfig", s.kubeconfig()})
 	raw, err := c.CoreV1().RESTClient().Get().AbsPath(path).Param("fieldSelector", "name=door").DoRaw(t.Context())
-	must(t, err)
+	harness.Must(t, err)
 	var list changes.ChangeList
-	must(t, json.Unmarshal(raw, &list))
+	harness.Must(t, json.Unmarshal(raw, &list))
 	if len(list.Items) != 2 || list.Items[0].Operation != "purge" || list.Items[0].User != "kubernetes-admin" || list.Items[1].Operation != "update" || list.Items[1].Changed != nil {
 		t.Errorf("its changes are %s", raw)
 	}
 	audited, err := os.ReadFile(log)
-	must(t, err)
+	harness.Must(t, err)
 	for _, change := range list.Items {
 		if change.Address != "127.0.0.1" || change.AuditID == "" || !strings.Contains(string(audited), change.AuditID) {
 			t.Errorf("revision %s: %s from %q has the audit id %q, which must be in the log", change.Name, change.Operation, change.Address, change.AuditID)

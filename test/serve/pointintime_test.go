@@ -22,11 +22,11 @@ func TestPointInTimeRecovery(t *testing.T) {
 	c := client(t, s.kubeconfig())
 	setData(t, c, "kept", "then")
 	var moment time.Time
-	must(t, harness.OpenDatabase(t, harness.Engine{Datastore: source.DSN()}).QueryRow("SELECT clock_timestamp()").Scan(&moment))
+	harness.Must(t, harness.OpenDatabase(t, harness.Engine{Datastore: source.DSN()}).QueryRow("SELECT clock_timestamp()").Scan(&moment))
 	setData(t, c, "kept", "later")
 	last := setData(t, c, "new", "later")
 	s.terminate(t)
-	must(t, source.Stop())
+	harness.Must(t, source.Stop())
 
 	for range 2 {
 		database := []string{"--datastore", source.Restore(t, moment).DSN()}

@@ -53,7 +53,7 @@ func TestPostgresRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(dsn)
-			must(t, err)
+			harness.Must(t, err)
 			c.change(u)
 			password, _ := u.User.Password()
 			refusesOnPostgres(t, u.String(), c.want, secret, password)
@@ -72,12 +72,12 @@ func TestPostgresRefuses(t *testing.T) {
 		database := postgres.Database(t)
 		execute(t, database, "CREATE ROLE guest LOGIN PASSWORD '"+secret+"'", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 		u, err := url.Parse(database)
-		must(t, err)
+		harness.Must(t, err)
 		u.User = url.UserPassword("guest", secret)
 		refusesOnPostgres(t, u.String(), "permission denied", secret)
 	})
 	t.Run("is down", func(t *testing.T) {
-		must(t, postgres.Stop())
+		harness.Must(t, postgres.Stop())
 		refusesOnPostgres(t, dsn, "is Postgres running there", dsn)
 	})
 }
@@ -105,11 +105,11 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	t.Parallel()
 	dsn := harness.Postgres(t)
 	u, err := url.Parse(dsn)
-	must(t, err)
+	harness.Must(t, err)
 	password, _ := u.User.Password()
 	u.User = url.User(u.User.Username())
 	file := filepath.Join(t.TempDir(), "pgpass")
-	must(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600))
+	harness.Must(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
 		s := serveAt(t, dir, freePort(t), []string{"--datastore", u.String(), "-v=10"}, env(variable))
@@ -134,7 +134,7 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 func execute(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	must(t, err)
+	harness.Must(t, err)
 	defer conn.Close(t.Context())
 	for _, statement := range statements {
 		if _, err := conn.Exec(t.Context(), statement); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/test/faults"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // acknowledged marks a write that succeeded.
@@ -32,13 +33,13 @@ type acknowledged struct {
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	harness.Must(t, err)
 	recorder := faults.NewRecorder(t, folder, func(name string) bool {
 		return name == "sqube.db" || name == "sqube.db-wal" || name == "sqube.db-journal"
 	})
 	recordServers(t, folder, recorder)
 	steps, err := recorder.Steps()
-	must(t, err)
+	harness.Must(t, err)
 
 	cut := faults.NewPowerCut()
 	newest := map[string]int64{}
@@ -116,9 +117,9 @@ func writeLarge(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder,
 func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, random *rand.Rand) (err error) {
 	t.Helper()
 	folder, err := os.MkdirTemp(t.TempDir(), "")
-	must(t, err)
+	harness.Must(t, err)
 	defer os.RemoveAll(folder)
-	must(t, cut.Write(folder, random))
+	harness.Must(t, cut.Write(folder, random))
 	path := filepath.Join(folder, "sqube.db")
 	engine, err := sqlite.OpenWith(t.Context(), path, sqlite.Options{NoSync: true})
 	if err == nil {
@@ -131,16 +132,16 @@ func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, 
 		return err
 	}
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
-	must(t, err)
+	harness.Must(t, err)
 	defer db.Close()
 	rows, err := db.Query("SELECT name, id FROM log WHERE resource = 'configmaps' AND replaced_by IS NULL")
-	must(t, err)
+	harness.Must(t, err)
 	defer rows.Close()
 	found := map[string]int64{}
 	for rows.Next() {
 		var name string
 		var id int64
-		must(t, rows.Scan(&name, &id))
+		harness.Must(t, rows.Scan(&name, &id))
 		found[name] = id
 	}
 	err = rows.Err()

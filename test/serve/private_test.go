@@ -29,7 +29,7 @@ func TestFilesArePrivate(t *testing.T) {
 	files(t, dataDir)
 	s.signal(t, syscall.SIGKILL) // so that there is a write-ahead log
 	s.wait(t)
-	must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
+	harness.Must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {
 			err = os.Chmod(path, 0o777)
 		}
@@ -40,7 +40,7 @@ func TestFilesArePrivate(t *testing.T) {
 	files(t, dataDir)
 
 	out := t.TempDir()
-	must(t, os.Chmod(out, 0o700))
+	harness.Must(t, os.Chmod(out, 0o700))
 	database := []string{"--data-dir", dataDir}
 	succeeds(t, append([]string{"backup", filepath.Join(out, "backup.db")}, database...), openUmask)
 	succeeds(t, []string{"restore", filepath.Join(out, "backup.db"), "--data-dir", filepath.Join(out, "restored")}, openUmask)
@@ -60,8 +60,8 @@ func TestFilesArePrivate(t *testing.T) {
 func TestFolderOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o644))
+	harness.Must(t, os.Chmod(dir, 0o755))
+	harness.Must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o644))
 	s := serveAt(t, dir, freePort(t), nil)
 	s.settle(t)
 	for name, want := range map[string]fs.FileMode{".": 0o755, "other": 0o644, "sqube.db": 0o600, "sqube.db-wal": 0o600, "pki": 0o700} {
@@ -150,8 +150,8 @@ func TestLooksChangeNothing(t *testing.T) {
 	kine := filepath.Join(t.TempDir(), "state.db")
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + kine})
 	_, err := db.Exec("PRAGMA journal_mode = wal; CREATE TABLE kine (id INTEGER PRIMARY KEY, name TEXT, deleted INTEGER, lease INTEGER, value BLOB); INSERT INTO kine VALUES (1, '/registry/configmaps/default/x', 0, 0, '{}')")
-	must(t, err)
-	must(t, db.Close())
+	harness.Must(t, err)
+	harness.Must(t, db.Close())
 	before := contents(t, filepath.Dir(kine))
 	for _, options := range [][]option{{openUmask}, {readOnly(filepath.Dir(kine))}} {
 		succeeds(t, []string{"import", "--from", "kine-sqlite", kine, "--dry-run", "--data-dir", t.TempDir()}, options...)
@@ -160,6 +160,6 @@ func TestLooksChangeNothing(t *testing.T) {
 		t.Errorf("after an import, beside %s there are %d files", kine, len(after))
 	}
 
-	must(t, os.Remove(filepath.Join(crashed, "sqube.db-shm")))
+	harness.Must(t, os.Remove(filepath.Join(crashed, "sqube.db-shm")))
 	refuses(t, "copy the file, and its -wal, to such a folder", []string{"check", "--data-dir", crashed}, readOnly(crashed))
 }

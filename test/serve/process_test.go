@@ -63,12 +63,12 @@ func start(t *testing.T, args []string, options ...option) *process {
 		"stderr": func(f *os.File) { p.cmd.Stderr = f },
 	} {
 		f, err := os.Create(filepath.Join(p.dir, name))
-		must(t, err)
+		harness.Must(t, err)
 		defer f.Close() // the child has its own descriptor
 		target(f)
 	}
 	keeper, err := harness.NewKeeper("")
-	must(t, err)
+	harness.Must(t, err)
 	if p.Process, err = harness.StartProcess(p.cmd, keeper); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (p *process) wait(t *testing.T) int {
 func (p *process) read(t *testing.T, stream string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, stream))
-	must(t, err)
+	harness.Must(t, err)
 	return string(text)
 }
 
@@ -117,7 +117,7 @@ func tail(text string) string { return text[max(0, len(text)-4000):] }
 // signal sends a signal.
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	must(t, p.Signal(s))
+	harness.Must(t, p.Signal(s))
 }
 
 // insecure does not verify certificates, like a health check.
@@ -217,7 +217,7 @@ func eventually(t *testing.T, what string, try func() error) {
 func freePort(t *testing.T) string {
 	t.Helper()
 	port, err := harness.FreePort()
-	must(t, err)
+	harness.Must(t, err)
 	return strconv.Itoa(port)
 }
 

@@ -47,9 +47,9 @@ func testQuery(t *testing.T, engine string, flags ...string) {
 	for i := range 3 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("asked-%d", i)}, Data: map[string]string{"n": fmt.Sprint(i)}}
 		_, err := f.admin.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{FieldManager: "asker"})
-		must(t, err)
+		harness.Must(t, err)
 	}
-	must(t, f.admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "asked-2", metav1.DeleteOptions{}))
+	harness.Must(t, f.admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "asked-2", metav1.DeleteOptions{}))
 	f.answers()
 	f.limits()
 	f.refusals()
@@ -68,12 +68,12 @@ type questions struct {
 
 func (f *questions) ask(ctx context.Context, spec query.Spec) (answer query.Status, err error) {
 	body, err := json.Marshal(map[string]any{"apiVersion": "history.sqube.io/v1alpha1", "kind": "Query", "spec": spec})
-	must(f.t, err)
+	harness.Must(f.t, err)
 	result := f.admin.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/queries").Body(body).SetHeader("Content-Type", "application/json").MaxRetries(0).Do(ctx)
 	raw, _ := result.Raw()
 	if err = result.Error(); err == nil {
 		var whole struct{ Status query.Status }
-		must(f.t, json.Unmarshal(raw, &whole))
+		harness.Must(f.t, json.Unmarshal(raw, &whole))
 		answer = whole.Status
 	}
 	return answer, err
@@ -83,9 +83,9 @@ func (f *questions) ask(ctx context.Context, spec query.Spec) (answer query.Stat
 func (f *questions) rows(sql string) string {
 	f.t.Helper()
 	answer, err := f.ask(f.t.Context(), query.Spec{SQL: sql})
-	must(f.t, err)
+	harness.Must(f.t, err)
 	text, err := json.Marshal(answer.Rows)
-	must(f.t, err)
+	harness.Must(f.t, err)
 	return string(text)
 }
 
@@ -117,7 +117,7 @@ func (f *questions) answers() {
 		t.Errorf("the plan is %s", got)
 	}
 	file := filepath.Join(t.TempDir(), "q.yaml")
-	must(t, os.WriteFile(file, []byte("apiVersion: history.sqube.io/v1alpha1\nkind: Query\nspec:\n  sql: SELECT 42 AS answer\n"), 0o600))
+	harness.Must(t, os.WriteFile(file, []byte("apiVersion: history.sqube.io/v1alpha1\nkind: Query\nspec:\n  sql: SELECT 42 AS answer\n"), 0o600))
 	h := &history{kubeconfig: f.s.kubeconfig()}
 	if out := h.kubectl(t, "create", "-f", file, "-o", "jsonpath={.status.columns} {.status.rows}"); out != `["answer"] [[42]]` {
 		t.Errorf("kubectl prints %s", out)
@@ -189,7 +189,7 @@ func (f *questions) atOnce() {
 		return apierrors.IsTooManyRequests(err)
 	})
 	_, err := f.admin.CoreV1().ConfigMaps("default").Patch(t.Context(), "asked-0", "application/merge-patch+json", []byte(`{"data":{"written":"meanwhile"}}`), metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	cancel()
 	group.Wait()
 	harness.Eventually(t, "queries are answered once others' clients are gone", func() bool {

@@ -33,14 +33,14 @@ func TestSecretsOfADSN(t *testing.T) {
 	dir, seen := t.TempDir(), t.TempDir()
 	for _, name := range []string{"pg_dump", "pg_restore", "psql"} {
 		program, err := exec.LookPath(name)
-		must(t, err)
+		harness.Must(t, err)
 		const script = `#!/bin/sh
 tail -n +1 /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' >SEEN/$$
 if [ -n "$BROKEN" ]; then echo "cannot read $PGSERVICEFILE" >&2; exit 1; fi
 exec PROGRAM "$@"
 `
 		text := strings.NewReplacer("SEEN", seen, "PROGRAM", program).Replace(script)
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
 	path := env("PATH=" + dir + ":" + os.Getenv("PATH"))
 
@@ -76,7 +76,7 @@ exec PROGRAM "$@"
 	if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
 		t.Error(text)
 	}
-	must(t, os.Remove(backup))
+	harness.Must(t, os.Remove(backup))
 	plays(1, append([]string{"backup", backup}, database...), env("BROKEN=1"))
 	text := ""
 	for _, content := range contents(t, seen) {

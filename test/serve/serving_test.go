@@ -21,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestServingFlags connects to a server whose port has non-default flags.
@@ -88,10 +90,10 @@ func TestServingFlags(t *testing.T) {
 				}
 			}}
 			request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, s.url+"/livez", nil)
-			must(t, err)
+			harness.Must(t, err)
 			response, err := c.Do(request)
-			must(t, err)
-			must(t, response.Body.Close())
+			harness.Must(t, err)
+			harness.Must(t, response.Body.Close())
 			if got := response.Header.Get("Strict-Transport-Security"); got != "max-age=31536000; includeSubDomains" {
 				t.Fatalf("Strict-Transport-Security: %q", got)
 			}
@@ -100,7 +102,7 @@ func TestServingFlags(t *testing.T) {
 	t.Run("names and ports in the API", func(t *testing.T) {
 		c := client(t, s.kubeconfig())
 		service, err := c.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		if service.Spec.Type != corev1.ServiceTypeNodePort || service.Spec.Ports[0].NodePort != 30443 {
 			t.Errorf("the Service kubernetes: %s", service.Spec.String())
 		}
@@ -139,8 +141,8 @@ func TestServingFlags(t *testing.T) {
 		s.terminate(t)
 		insecure.CloseIdleConnections()
 		response, err := insecure.Get(s.url + "/version")
-		must(t, err)
-		must(t, response.Body.Close())
+		harness.Must(t, err)
+		harness.Must(t, response.Body.Close())
 		if response.ProtoMajor != 1 || response.Header.Get("Strict-Transport-Security") != "" {
 			t.Errorf("%s with headers %v", response.Proto, response.Header)
 		}
@@ -167,15 +169,15 @@ func (p pair) flag() string { return p.cert + "," + p.key }
 func (p pair) renew(t *testing.T, name string) {
 	t.Helper()
 	cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
-	must(t, err)
-	must(t, errors.Join(os.WriteFile(p.key, key, 0o600), os.WriteFile(p.cert, cert, 0o600)))
+	harness.Must(t, err)
+	harness.Must(t, errors.Join(os.WriteFile(p.key, key, 0o600), os.WriteFile(p.cert, cert, 0o600)))
 }
 
 func (p pair) read(t *testing.T) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(readFile(t, p.cert))
 	cert, err := x509.ParseCertificate(block.Bytes)
-	must(t, err)
+	harness.Must(t, err)
 	return cert
 }
 
@@ -202,16 +204,16 @@ func shown(s *server, config *tls.Config) (*x509.Certificate, error) {
 func settings(t *testing.T, s *server) map[http2.SettingID]uint32 {
 	t.Helper()
 	conn, err := dial(s, &tls.Config{NextProtos: []string{"h2"}})
-	must(t, err)
+	harness.Must(t, err)
 	defer conn.Close()
 	_, err = conn.Write([]byte(http2.ClientPreface))
-	must(t, err)
+	harness.Must(t, err)
 	framer := http2.NewFramer(conn, conn)
-	must(t, framer.WriteSettings())
+	harness.Must(t, framer.WriteSettings())
 	frame, err := framer.ReadFrame()
-	must(t, err)
+	harness.Must(t, err)
 	found := map[http2.SettingID]uint32{}
-	must(t, frame.(*http2.SettingsFrame).ForeachSetting(func(s http2.Setting) error {
+	harness.Must(t, frame.(*http2.SettingsFrame).ForeachSetting(func(s http2.Setting) error {
 		found[s.ID] = s.Val
 		return nil
 	}))

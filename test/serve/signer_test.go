@@ -11,14 +11,16 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	signer "k8s.io/kubernetes/pkg/serviceaccount/externaljwt/plugin/testing/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestExternalSigner uses another process to sign service account tokens, and its keys to verify them.
 func TestExternalSigner(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "signer") // t.TempDir's are longer than the path of a socket may be
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, os.RemoveAll(dir)) })
 	socket := filepath.Join(dir, "s")
 	mock := signer.NewMockSigner(t, socket)
 	s := serve(t, []string{"--service-account-signing-endpoint", socket})

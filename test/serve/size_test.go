@@ -22,7 +22,7 @@ func TestSizeIsBounded(t *testing.T) {
 		maps := c.CoreV1().ConfigMaps("default")
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changing"}}
 		created, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		const updates = 250
 		for i := range updates {
 			object.Data = map[string]string{"n": fmt.Sprint(i)}
@@ -39,7 +39,7 @@ func TestSizeIsBounded(t *testing.T) {
 			return nil
 		})
 		first, err := strconv.ParseFloat(created.ResourceVersion, 64)
-		must(t, err)
+		harness.Must(t, err)
 		if found["compacted_revision"] <= first || found["revision"] < first+updates || found["database_bytes"] < 10_000 ||
 			found["compaction_batch_duration_seconds_count"] == 0 || found["held_back"] != 0 ||
 			found["write_duration_seconds_count"] < updates || found["group_writes_sum"] < updates {

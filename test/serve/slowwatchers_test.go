@@ -57,7 +57,7 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 			s := serve(t, []string{"--datastore", test.datastore(t)}, env("GOMEMLIMIT=250MiB"))
 			s.settle(t)
 			config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
-			must(t, err)
+			harness.Must(t, err)
 			reader := newReader(t, config)
 			clients := test.open(t, config)
 			before := s.resetPeak(t)
@@ -156,7 +156,7 @@ func newReader(t *testing.T, config *rest.Config) *reader {
 		})
 	})
 	c, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	harness.Must(t, err)
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"), informers.WithTransform(func(object any) (any, error) {
 		if m, ok := object.(*corev1.ConfigMap); ok {
 			m.Data = nil
@@ -209,12 +209,12 @@ type slowClients struct {
 func connectAs(t *testing.T, config *rest.Config, protocol string) *tls.Conn {
 	t.Helper()
 	secure, err := rest.TLSConfigFor(config)
-	must(t, err)
+	harness.Must(t, err)
 	secure.NextProtos = []string{protocol}
 	server, err := url.Parse(config.Host)
-	must(t, err)
+	harness.Must(t, err)
 	conn, err := tls.Dial("tcp", server.Host, secure)
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -324,7 +324,7 @@ func newSlowConnection(t *testing.T, conn *tls.Conn, unread bool) *slowConnectio
 			}
 		}()
 	}
-	must(t, errors.Join(errs...))
+	harness.Must(t, errors.Join(errs...))
 	return c
 }
 

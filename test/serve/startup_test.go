@@ -19,7 +19,7 @@ func serveArgs(t *testing.T, dataDir string, more ...string) []string {
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	harness.Must(t, err)
 	defer taken.Close()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	dataDir := filepath.Join(t.TempDir(), "data")
@@ -35,22 +35,22 @@ func TestDataDirNotWritable(t *testing.T) {
 	t.Parallel()
 	// Not under t.TempDir, which other users can't even enter.
 	dir, err := os.MkdirTemp("", "sqube-serve-")
-	must(t, err)
+	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	locked := filepath.Join(dir, "locked")
-	must(t, os.Mkdir(locked, 0o555))
-	must(t, os.Chmod(dir, 0o755))
+	harness.Must(t, os.Mkdir(locked, 0o555))
+	harness.Must(t, os.Chmod(dir, 0o755))
 	for _, dataDir := range []string{locked, filepath.Join(locked, "data")} {
 		refuses(t, "permission denied: make the folder, and what is in it, writable for the user that runs sqube", serveArgs(t, dataDir), asNobody)
 		refuses(t, "make the data directory and its contents readable and writable for the user that runs sqube",
 			serveArgs(t, dataDir, "--datastore", harness.Postgres(t)), asNobody)
 	}
 	file := filepath.Join(dir, "file")
-	must(t, os.WriteFile(file, nil, 0o644))
+	harness.Must(t, os.WriteFile(file, nil, 0o644))
 	refuses(t, "not a directory", serveArgs(t, file))
 }
 
@@ -59,7 +59,7 @@ func TestSQLiteFile(t *testing.T) {
 	t.Run("is not a database", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "notes.txt")
 		text := strings.Repeat("This is not a database. ", 100)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		refuses(t, "this file is not an SQLite database: move it away or give another path", serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+path))
 		refuses(t, "this file is not an SQLite database", []string{"migrate", "status", "--datastore", "sqlite://" + path})
 		if now, err := os.ReadFile(path); err != nil || string(now) != text {

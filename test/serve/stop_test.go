@@ -31,9 +31,9 @@ import (
 func httpClient(t *testing.T, kubeconfig, protocol string) *http.Client {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	must(t, err)
+	harness.Must(t, err)
 	trust, err := rest.TLSConfigFor(config)
-	must(t, err)
+	harness.Must(t, err)
 	transport := &http.Transport{TLSClientConfig: trust, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
 	transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
@@ -52,7 +52,7 @@ func TestTerminate(t *testing.T) {
 			c := httpClient(t, s.kubeconfig(), protocol)
 
 			watch, err := c.Get(s.url + "/api/v1/namespaces?watch=true")
-			must(t, err)
+			harness.Must(t, err)
 			defer watch.Body.Close()
 			events := bufio.NewReader(watch.Body)
 			if _, err := events.ReadString('\n'); err != nil || watch.Proto != protocol {
@@ -109,7 +109,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 	reader, writer := io.Pipe()
 	r := running{writer, make(chan *http.Response, 1), make(chan error, 1)}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, reader)
-	must(t, err)
+	harness.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Expect", "100-continue") // so that the body is sent once a handler reads it
 	c.Transport.(*http.Transport).ExpectContinueTimeout = patience
@@ -131,7 +131,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 func (r running) finish(t *testing.T, rest string) int {
 	t.Helper()
 	_, err := io.WriteString(r.body, rest)
-	must(t, errors.Join(err, r.body.Close()))
+	harness.Must(t, errors.Join(err, r.body.Close()))
 	select {
 	case response := <-r.answer:
 		defer response.Body.Close()
@@ -201,7 +201,7 @@ func TestPartThatHangs(t *testing.T) {
 		config: `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "` + webhook.URL + `"}}]}`,
 		policy: `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`,
 	} {
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	s := serve(t, []string{"--audit-webhook-config-file", config, "--audit-policy-file", policy, "--shutdown-grace-period", "2s"})
 	s.settle(t)
@@ -222,7 +222,7 @@ func TestShutdownDelay(t *testing.T) {
 	s.signal(t, syscall.SIGTERM)
 	eventually(t, "/readyz fails", func() error {
 		response, err := newConnection().Get(s.url + "/readyz")
-		must(t, err)
+		harness.Must(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode == http.StatusOK {
@@ -266,7 +266,7 @@ func TestShutdownDelayOpenID(t *testing.T) {
 	issuer = httptest.NewTLSServer(mux)
 	defer issuer.Close()
 	authority := filepath.Join(t.TempDir(), "issuer.crt")
-	must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
+	harness.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
 
 	s := serve(t, []string{"--shutdown-delay-duration=1h", "--oidc-issuer-url", issuer.URL, "--oidc-client-id=sqube", "--oidc-ca-file", authority})
 	s.signal(t, syscall.SIGTERM)
@@ -281,11 +281,11 @@ func TestShutdownDelayOpenID(t *testing.T) {
 	token := encode(`{"alg":"RS256"}`) + "." + encode(claims) + "." + encode("not a signature")
 	eventually(t, "the issuer is asked for its keys", func() error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api", nil)
-		must(t, err)
+		harness.Must(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := newConnection().Do(request)
-		must(t, err)
-		must(t, response.Body.Close())
+		harness.Must(t, err)
+		harness.Must(t, response.Body.Close())
 		if asked.Load() == 0 {
 			return errNotYet
 		}
@@ -300,7 +300,7 @@ func TestNotify(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	must(t, err)
+	harness.Must(t, err)
 	defer conn.Close()
 	stop := context.AfterFunc(t.Context(), func() { conn.Close() })
 	defer stop()

@@ -20,7 +20,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	source := filled(t)
 	text, err := json.Marshal(hostile)
-	must(t, err)
+	harness.Must(t, err)
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
 		succeeds(t, append([]string{"restore", source}, database...))
@@ -45,7 +45,7 @@ func TestTerminal(t *testing.T) {
 		plain(1, `\x1b[2J`, "show", "configmaps", hostile)
 		plain(1, `\x1b[2J`, "history", hostile, "kept")
 		var object struct{ Data map[string]string }
-		must(t, yaml.Unmarshal([]byte(plain(0, "", "show", "configmaps", "kept")), &object))
+		harness.Must(t, yaml.Unmarshal([]byte(plain(0, "", "show", "configmaps", "kept")), &object))
 		if object.Data["value"] != hostile {
 			t.Errorf("the data is shown as %q", object.Data)
 		}
@@ -53,9 +53,9 @@ func TestTerminal(t *testing.T) {
 		kine := filepath.Join(t.TempDir(), "kine.db")
 		db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + kine})
 		_, err := db.Exec("CREATE TABLE kine (id INTEGER PRIMARY KEY, name TEXT, deleted INTEGER, lease INTEGER, value BLOB)")
-		must(t, err)
+		harness.Must(t, err)
 		_, err = db.Exec("INSERT INTO kine VALUES (1, '/registry/configmaps/default/' || $1, 0, 0, $1), (2, '/registry/' || $1 || '/x', 0, 0, $1)", hostile)
-		must(t, err)
+		harness.Must(t, err)
 		database = nil
 		plain(0, `\x1b[2J`, "import", "--from", "kine-sqlite", kine, "--dry-run", "--data-dir", t.TempDir())
 	})

@@ -52,12 +52,12 @@ type undone struct{ kubeconfig string }
 func (f *undone) as(t *testing.T, user string, groups ...string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(f.kubeconfig)
-	must(t, err)
+	harness.Must(t, err)
 	for _, info := range config.AuthInfos {
 		info.Impersonate, info.ImpersonateGroups = user, groups
 	}
 	file := filepath.Join(t.TempDir(), user+".kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, file))
+	harness.Must(t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
@@ -71,7 +71,7 @@ func (f *undone) administrator(t *testing.T, user string) (string, kubernetes.In
 func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 }
 
 // undo runs sqube undo and returns what it prints.
@@ -131,16 +131,16 @@ func (f *undone) image(t *testing.T) {
 	web.Spec.Template.Labels = web.Spec.Selector.MatchLabels
 	web.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Image: "app:1"}, {Name: "proxy", Image: "proxy:1"}}
 	_, err := joes.AppsV1().Deployments("image").Create(t.Context(), web, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	patch := func(c kubernetes.Interface, body string) {
 		t.Helper()
 		_, err := c.AppsV1().Deployments("image").Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "hand"})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	expect := func(want string) {
 		t.Helper()
 		d, err := joes.AppsV1().Deployments("image").Get(t.Context(), "web", metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		c := d.Spec.Template.Spec.Containers
 		if got := fmt.Sprint(c[0].Image, " ", c[1].Image, " ", *d.Spec.Replicas); got != want {
 			t.Errorf("the Deployment has %s, want %s", got, want)
@@ -196,13 +196,13 @@ func (f *undone) script(t *testing.T) {
 		return err
 	})
 	_, err := others.CoreV1().ConfigMaps("script").Patch(t.Context(), "c7", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"mine"}},"data":{"a":"b"}}`), metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, err)
 
 	printed := undo(t, script, "--user", "script", "--since", "1h", "-n", "script", "--apply")
 	has(t, printed, `    .metadata.labels.team: (none) → "c42"`, "leave   configmaps script/c7: others have changed the same fields since",
 		"    conflict in .metadata.labels.team: revision N by other", totals(0, objects-1, 0, 1))
 	all, err := others.CoreV1().ConfigMaps("script").List(t.Context(), metav1.ListOptions{LabelSelector: "tier=web"})
-	must(t, err)
+	harness.Must(t, err)
 	for _, c := range all.Items {
 		if want := map[bool]string{true: "mine", false: c.Name}[c.Name == "c7"]; c.Labels["team"] != want {
 			t.Errorf("%s has the labels %v", c.Name, c.Labels)
@@ -236,15 +236,15 @@ func (f *undone) quota(t *testing.T) {
 	made := ""
 	for i := range 6 {
 		s, err := c.CoreV1().Secrets("quota").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		made = s.ResourceVersion
 	}
 	for i := range 6 {
-		must(t, c.CoreV1().Secrets("quota").Delete(t.Context(), fmt.Sprint("s", i), metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().Secrets("quota").Delete(t.Context(), fmt.Sprint("s", i), metav1.DeleteOptions{}))
 	}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("3")}}}
 	_, err := c.CoreV1().ResourceQuotas("quota").Create(t.Context(), quota, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the quota is counted", func() error {
 		q, err := c.CoreV1().ResourceQuotas("quota").Get(t.Context(), "few", metav1.GetOptions{})
 		if err == nil && len(q.Status.Hard) == 0 {
@@ -258,7 +258,7 @@ func (f *undone) quota(t *testing.T) {
 		t.Errorf("with a quota of 3, sqube undo prints\n%s", printed)
 	}
 	has(t, printed, "sqube: not everything has been applied: run the same command again to go on")
-	must(t, c.CoreV1().ResourceQuotas("quota").Delete(t.Context(), "few", metav1.DeleteOptions{}))
+	harness.Must(t, c.CoreV1().ResourceQuotas("quota").Delete(t.Context(), "few", metav1.DeleteOptions{}))
 	eventually(t, "the rest comes back", func() error {
 		_, stderr, code := run(t, append([]string{"undo", "--kubeconfig", quinn}, args...))
 		if code != 0 {
@@ -277,19 +277,19 @@ func (f *undone) rights(t *testing.T) {
 	makeNamespace(t, roots, "rights")
 	for _, name := range []string{"seen", "kept"} {
 		_, err := roots.CoreV1().ConfigMaps("rights").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	_, err := roots.CoreV1().Secrets("rights").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hidden"}, StringData: map[string]string{"code": "1234"}}, metav1.CreateOptions{})
-	must(t, err)
-	must(t, roots.CoreV1().ConfigMaps("rights").Delete(ctx, "seen", metav1.DeleteOptions{}))
-	must(t, roots.CoreV1().Secrets("rights").Delete(ctx, "hidden", metav1.DeleteOptions{}))
+	harness.Must(t, err)
+	harness.Must(t, roots.CoreV1().ConfigMaps("rights").Delete(ctx, "seen", metav1.DeleteOptions{}))
+	harness.Must(t, roots.CoreV1().Secrets("rights").Delete(ctx, "hidden", metav1.DeleteOptions{}))
 	allow := func(name string, rules ...rbacv1.PolicyRule) {
 		t.Helper()
 		_, err := roots.RbacV1().Roles("rights").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		_, err = roots.RbacV1().RoleBindings("rights").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef: rbacv1.RoleRef{Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "viewer"}}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 	untilSays := func(want string, args ...string) {
 		t.Helper()
@@ -306,7 +306,7 @@ func (f *undone) rights(t *testing.T) {
 	// A role within the namespace suffices, as those of edit and admin, which include it.
 	_, err = roots.RbacV1().RoleBindings("rights").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "undo"},
 		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "sqube:undo"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "viewer"}}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	untilSays(fmt.Sprintf(unknown, "configmaps rights/seen"), "cm/seen", "-n", "rights")
 	says(t, undo(t, viewer, "--user", "root", "-n", "rights"), "There is nothing to undo, as far as you may know.\n")
 
@@ -341,11 +341,11 @@ func (f *undone) webhook(t *testing.T) {
 	made := ""
 	for i := range 10 {
 		s, err := c.CoreV1().ConfigMaps("webhook").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i), Labels: map[string]string{"n": fmt.Sprint(i)}}}, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		made = s.ResourceVersion
 	}
 	for i := range 10 {
-		must(t, c.CoreV1().ConfigMaps("webhook").Delete(ctx, fmt.Sprint("c", i), metav1.DeleteOptions{}))
+		harness.Must(t, c.CoreV1().ConfigMaps("webhook").Delete(ctx, fmt.Sprint("c", i), metav1.DeleteOptions{}))
 	}
 	url, none, fail, scope := "https://127.0.0.1:1/", admissionv1.SideEffectClassNone, admissionv1.Fail, admissionv1.NamespacedScope
 	_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
@@ -357,7 +357,7 @@ func (f *undone) webhook(t *testing.T) {
 				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}, Scope: &scope}}},
 		}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the webhook is asked", func() error {
 		_, err := c.CoreV1().ConfigMaps("webhook").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{"n": "4"}}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		if err == nil {
@@ -372,7 +372,7 @@ func (f *undone) webhook(t *testing.T) {
 	}
 	has(t, printed, "sqube: not everything has been applied: run the same command again to go on")
 	back := inverse(t, printed)[:4] // by whom and with which id
-	must(t, c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "gone", metav1.DeleteOptions{}))
+	harness.Must(t, c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "gone", metav1.DeleteOptions{}))
 	eventually(t, "the rest comes back", func() error {
 		_, stderr, code := run(t, append([]string{"undo", "--kubeconfig", wanda}, args...))
 		if code != 0 {
@@ -388,9 +388,9 @@ func (f *undone) plugin(t *testing.T) {
 	pat, c := f.administrator(t, "pat")
 	makeNamespace(t, c, "plugin")
 	_, err := c.CoreV1().Secrets("plugin").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "1234"}}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	_, err = c.CoreV1().Secrets("plugin").Patch(t.Context(), "door", types.MergePatchType, []byte(`{"stringData":{"code":"0"}}`), metav1.PatchOptions{FieldManager: "hand"})
-	must(t, err)
+	harness.Must(t, err)
 	kubectl := func(args ...string) string {
 		t.Helper()
 		out, err := f.kubectl(t, pat, args...)
@@ -405,14 +405,14 @@ func (f *undone) plugin(t *testing.T) {
 		t.Errorf("kubectl sqube prints %s", printed)
 	}
 	door, err := c.CoreV1().Secrets("plugin").Get(t.Context(), "door", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if string(door.Data["code"]) != "1234" {
 		t.Errorf("the Secret has %s", door.Data)
 	}
 
-	must(t, c.CoreV1().Secrets("plugin").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+	harness.Must(t, c.CoreV1().Secrets("plugin").Delete(t.Context(), "door", metav1.DeleteOptions{}))
 	file := filepath.Join(t.TempDir(), "undo.yaml")
-	must(t, os.WriteFile(file, []byte(`{apiVersion: history.sqube.io/v1alpha1, kind: Undo, spec: {apply: true, object: {apiVersion: v1, kind: Secret, namespace: plugin, name: door}}}`), 0o600))
+	harness.Must(t, os.WriteFile(file, []byte(`{apiVersion: history.sqube.io/v1alpha1, kind: Undo, spec: {apply: true, object: {apiVersion: v1, kind: Secret, namespace: plugin, name: door}}}`), 0o600))
 	const status = "jsonpath={.status.plan[*].action} {.status.plan[*].object.name} {.status.plan[*].result} {.status.complete}"
 	if got := kubectl("create", "--dry-run=server", "-f", file, "-o", status); got != "create door  " {
 		t.Errorf("a dry run is %q", got)
@@ -429,7 +429,7 @@ func (f *undone) plugin(t *testing.T) {
 func (f *undone) kubectl(t *testing.T, kubeconfig string, args ...string) (string, error) {
 	t.Helper()
 	bin := t.TempDir()
-	must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
+	harness.Must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
 	cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()

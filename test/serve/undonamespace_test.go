@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -63,7 +64,7 @@ spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: 
 func apply(t *testing.T, kubeconfig, namespace, manifests string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "objects.yaml")
-	must(t, os.WriteFile(file, []byte(manifests), 0o600))
+	harness.Must(t, os.WriteFile(file, []byte(manifests), 0o600))
 	out, err := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), "--kubeconfig", kubeconfig, "create", "-n", namespace, "-f", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -77,20 +78,20 @@ func (f *undone) namespace(t *testing.T) {
 	makeNamespace(t, c, "mart")
 	apply(t, anne, "mart", mart)
 	web, err := c.AppsV1().Deployments("mart").Get(ctx, "web", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	owner, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "owner", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	apply(t, anne, "mart", fmt.Sprintf(owned, web.UID, owner.UID))
 	service, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	release := &corev1.Secret{Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(strings.Repeat("H4sI", 1000))}}
 	release.Labels = map[string]string{"owner": "helm"}
 	for i := range 5 {
 		release.Name = fmt.Sprintf("sh.helm.release.v1.web.v%d", i)
 		_, err := c.CoreV1().Secrets("mart").Create(ctx, release, metav1.CreateOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
-	must(t, c.CoreV1().Namespaces().Delete(ctx, "mart", metav1.DeleteOptions{}))
+	harness.Must(t, c.CoreV1().Namespaces().Delete(ctx, "mart", metav1.DeleteOptions{}))
 	gone(t, c, "mart")
 
 	printed := undo(t, anne, "ns/mart")
@@ -102,19 +103,19 @@ func (f *undone) namespace(t *testing.T) {
 		t.Fatalf("sqube undo prints\n%s", printed)
 	}
 	is, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if !reflect.DeepEqual(is.Spec, service.Spec) || is.UID == service.UID {
 		t.Errorf("the Service is %+v, was %+v", is.Spec, service.Spec)
 	}
 	secret, err := c.CoreV1().Secrets("mart").Get(ctx, release.Name, metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if !reflect.DeepEqual(secret.Data, release.Data) || secret.Type != release.Type || secret.Labels["owner"] != "helm" {
 		t.Errorf("the Secret is %+v", secret)
 	}
 	parent, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "owner", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	child, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "child", metav1.GetOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	if got := child.OwnerReferences; len(got) != 1 || got[0].UID != parent.UID || parent.UID == owner.UID {
 		t.Errorf("the owner %s is referred to as %v", parent.UID, got)
 	}
@@ -151,10 +152,10 @@ func (f *undone) definition(t *testing.T) {
 	ctx := t.Context()
 	carl, c := f.administrator(t, "carl")
 	config, err := clientcmd.BuildConfigFromFlags("", carl)
-	must(t, err)
+	harness.Must(t, err)
 	definitions := apiextensions.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
 	_, err = definitions.Create(ctx, plain("gadget"), metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	gadgets := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"})
 	makeNamespace(t, c, "gadgets-a")
 	makeNamespace(t, c, "gadgets-b")
@@ -169,7 +170,7 @@ func (f *undone) definition(t *testing.T) {
 	}
 	remove := func() {
 		t.Helper()
-		must(t, definitions.Delete(ctx, "gadgets.example.com", metav1.DeleteOptions{}))
+		harness.Must(t, definitions.Delete(ctx, "gadgets.example.com", metav1.DeleteOptions{}))
 		eventually(t, "the definition is gone", func() error {
 			_, err := definitions.Get(ctx, "gadgets.example.com", metav1.GetOptions{})
 			return untilNotFound(err)
@@ -178,7 +179,7 @@ func (f *undone) definition(t *testing.T) {
 	expect := func() {
 		t.Helper()
 		all, err := gadgets.List(ctx, metav1.ListOptions{})
-		must(t, err)
+		harness.Must(t, err)
 		wrong := slices.ContainsFunc(all.Items, func(g unstructured.Unstructured) bool {
 			size, _, _ := unstructured.NestedInt64(g.Object, "spec", "size")
 			return size != 7
@@ -192,7 +193,7 @@ func (f *undone) definition(t *testing.T) {
 	has(t, printed, "create  customresourcedefinitions.apiextensions.k8s.io gadgets.example.com (done)", "create  gadgets.example.com gadgets-b/g19 (done)", totals(21, 0, 0, 0))
 	expect()
 
-	must(t, c.CoreV1().Namespaces().Delete(ctx, "gadgets-a", metav1.DeleteOptions{}))
+	harness.Must(t, c.CoreV1().Namespaces().Delete(ctx, "gadgets-a", metav1.DeleteOptions{}))
 	gone(t, c, "gadgets-a")
 	remove()
 	has(t, undo(t, carl, "ns/gadgets-a"), "leave   gadgets.example.com gadgets-a/g0: gadgets.example.com is not served: bring back its CustomResourceDefinition first")

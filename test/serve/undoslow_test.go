@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	undos "github.com/sqube/sqube/server/undo"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // slow undoes with less time than it takes, for a webhook does not answer. The answer comes in time and says what was done, and the same
@@ -28,15 +29,15 @@ func (f *undone) slow(t *testing.T) {
 	maps := c.CoreV1().ConfigMaps("slow")
 	for _, name := range []string{"a", "stuck", "z"} {
 		_, err := maker.CoreV1().ConfigMaps("slow").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(t, err)
-		must(t, maps.Delete(ctx, name, metav1.DeleteOptions{}))
+		harness.Must(t, err)
+		harness.Must(t, maps.Delete(ctx, name, metav1.DeleteOptions{}))
 	}
 	free := waitsForStuck(t, c)
 	body, err := json.Marshal(undos.Undo{
 		TypeMeta: metav1.TypeMeta{APIVersion: "history.sqube.io/v1alpha1", Kind: "Undo"},
 		Spec:     undos.Spec{Apply: true, Changes: &undos.ChangeSelector{User: "sue", Namespace: "slow", Resources: []string{"configmaps"}, AfterRevision: 1}},
 	})
-	must(t, err)
+	harness.Must(t, err)
 	post := func(timeout string) (status undos.Status) {
 		t.Helper()
 		answer, err := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/undos").Param("timeout", timeout).
@@ -45,7 +46,7 @@ func (f *undone) slow(t *testing.T) {
 			t.Fatalf("%v: %s", err, answer)
 		}
 		var u undos.Undo
-		must(t, json.Unmarshal(answer, &u))
+		harness.Must(t, json.Unmarshal(answer, &u))
 		return u.Status
 	}
 	status := post("6s")
@@ -64,7 +65,7 @@ func (f *undone) slow(t *testing.T) {
 	}
 	for _, name := range []string{"a", "stuck", "z"} {
 		_, err := maps.Get(ctx, name, metav1.GetOptions{})
-		must(t, err)
+		harness.Must(t, err)
 	}
 }
 
@@ -99,7 +100,7 @@ func waitsForStuck(t *testing.T, c kubernetes.Interface) (free func()) {
 				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
 		}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	harness.Must(t, err)
 	eventually(t, "the webhook is asked", func() error {
 		_, err := c.CoreV1().ConfigMaps("slow").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		if err == nil && !known.Load() {

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestFormerKubeletClient starts on a data directory of former versions: with a client certificate for kubelets that is in
@@ -24,7 +26,7 @@ func TestFormerKubeletClient(t *testing.T) {
 		t.Helper()
 		base := filepath.Join(s.dataDir, "pki", name)
 		pair, err := tls.LoadX509KeyPair(base+".crt", base+".key")
-		must(t, err)
+		harness.Must(t, err)
 		return pair
 	}
 	const name = "apiserver-kubelet-client"
@@ -37,9 +39,9 @@ func TestFormerKubeletClient(t *testing.T) {
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca.Leaf, client.PrivateKey.(crypto.Signer).Public(), ca.PrivateKey)
-	must(t, err)
+	harness.Must(t, err)
 	former := filepath.Join(s.dataDir, "pki", name+".crt")
-	must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	harness.Must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 
 	again := serveAt(t, s.dataDir, freePort(t), nil)
 	if subject := load(name).Leaf.Subject; subject.CommonName != "kube-apiserver-kubelet-client" || len(subject.Organization) > 0 {
@@ -48,8 +50,8 @@ func TestFormerKubeletClient(t *testing.T) {
 	again.terminate(t)
 
 	// If the CA's key is kept elsewhere, the error tells the operator what to issue.
-	must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.Remove(filepath.Join(s.dataDir, "pki", "ca.key")))
+	harness.Must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	harness.Must(t, os.Remove(filepath.Join(s.dataDir, "pki", "ca.key")))
 	refuses(t, "a certificate for kube-apiserver-kubelet-client, in no group, must be issued, but the authority's key is missing",
 		[]string{"serve", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)})
 }

@@ -20,9 +20,9 @@ const maxWalkFiles = 8
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Repository()
-	must(t, err)
+	harness.Must(t, err)
 	readme, err := os.ReadFile(filepath.Join(root, "server", "README.md"))
-	must(t, err)
+	harness.Must(t, err)
 	walks := regexp.MustCompile(`(?m)(?:^\d+\. .*\n(?:^ {3}.*\n)*)+`).FindAllString(string(readme), -1)
 	if len(walks) != 6 {
 		t.Errorf("server/README.md has %d walks; want a list, a create, a watch event, a custom resource's get, another server's write and a continue token", len(walks))

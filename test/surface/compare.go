@@ -34,9 +34,7 @@ func Upstream(t testing.TB) []Item {
 			t.Fatalf("go run ./test/surface/%s: %v", command, err)
 		}
 		some, err := Parse(bytes.NewReader(output))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		items = append(items, some...)
 	}
 	return items
@@ -45,9 +43,7 @@ func Upstream(t testing.TB) []Item {
 func repository(t testing.TB) string {
 	t.Helper()
 	root, err := harness.Repository()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return root
 }
 
@@ -58,9 +54,7 @@ type Explained []*differences.Difference
 func ReadExplained(t testing.TB) Explained {
 	t.Helper()
 	all, err := differences.Read(filepath.Join(repository(t), "test/compare/differences.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return slices.DeleteFunc(all, func(d *differences.Difference) bool { return !d.Surface() })
 }
 

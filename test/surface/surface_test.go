@@ -56,23 +56,17 @@ func client(t *testing.T, flags ...string) server {
 	t.Helper()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: flags})
 	client, err := rest.HTTPClientFor(s.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return server{client: client, url: s.URL}
 }
 
 func (s server) get(t *testing.T, path, accept string) []byte {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	request.Header.Set("Accept", accept)
 	response, err := s.client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer response.Body.Close()
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(response.Body); err != nil || response.StatusCode != http.StatusOK {
@@ -143,9 +137,7 @@ func (s server) families(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(s.get(t, "/metrics", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return families
 }
 

@@ -19,19 +19,16 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sqube/sqube/server/resources/internal/definitions"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestEveryFieldIsKnown fills objects of every kind with random content: a version knows all fields of its own kinds.
 func TestEveryFieldIsKnown(t *testing.T) {
 	file, err := os.Open("../definitions.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer file.Close()
 	own, err := definitions.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	v := known(own, Release{}, "this version")
 	random := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
 		return []any{func(r *runtime.RawExtension, _ randfill.Continue) { r.Raw = []byte(`{"any":"thing"}`) }}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	utiljson "sigs.k8s.io/json"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestAllTypes turns random objects of every type into messages, which must be those of the generated code, and back.
@@ -29,9 +31,7 @@ func TestAllTypes(t *testing.T) {
 	}()
 	for gvk := range scheme.Scheme.AllKnownTypes() {
 		obj, err := scheme.Scheme.New(gvk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if _, ok := obj.(metav1.ObjectMetaAccessor); !ok {
 			continue
 		}
@@ -55,22 +55,16 @@ func TestAllTypes(t *testing.T) {
 func compare(t *testing.T, obj runtime.Object) {
 	t.Helper()
 	data, err := json.Marshal(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	decoded := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, decoded); err != nil {
 		t.Fatalf("%v: %s", err, data)
 	}
 	decoded.(metav1.ObjectMetaAccessor).GetObjectMeta().SetResourceVersion("12345")
 	want, err := decoded.(marshaler).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	typ, err := For(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got, exact, err := typ.Append([]byte("before"), data, "12345")
 	if err != nil {
 		if !bytes.Contains(data, []byte(":null")) { // maps may not have nulls
@@ -87,38 +81,28 @@ func compare(t *testing.T, obj runtime.Object) {
 		t.Fatal(err)
 	}
 	cut, err := typ.Filter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	less, err := cut.Append(nil, got)
 	unmanaged := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 	if err == nil {
 		err = unmanaged.(interface{ Unmarshal([]byte) error }).Unmarshal(less)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if less, err = unmanaged.(marshaler).Marshal(); err != nil || !bytes.Equal(less, want) {
 		t.Fatalf("%s\nbecomes\n%q, %v\ninstead of\n%q", data, less, err, want)
 	}
 	decoded = reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
-	if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, decoded); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, utiljson.UnmarshalCaseSensitivePreserveInts(data, decoded))
 	decoded.(metav1.ObjectMetaAccessor).GetObjectMeta().SetResourceVersion("12345")
 	if exact {
 		again := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
-		if err := again.(interface{ Unmarshal([]byte) error }).Unmarshal(got); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, again.(interface{ Unmarshal([]byte) error }).Unmarshal(got))
 		again.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
 		if !apiequality.Semantic.DeepEqual(again, decoded) {
 			t.Fatalf("%s unmarshals to a different object", data)
 		}
 		text, err := json.Marshal(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if whole, err := json.Marshal(decoded); err != nil || !bytes.Equal(text, whole) {
 			t.Fatalf("%s\nbecomes\n%s, %v", whole, text, err)
 		}
@@ -146,9 +130,7 @@ func TestField(t *testing.T) {
 // TestRefusals reads JSON that no encoder wrote.
 func TestRefusals(t *testing.T) {
 	typ, err := For(&corev1.ConfigMap{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, data := range []string{
 		``, `{`, `[]`, `null`, `"a"`, `{}`, `{"metadata":null}`, `{"metadata":{}}x`, `{"metadata":{}`, `{"metadata":{},}`, `{"metadata":[]}`,
 		`{"metadata":{"name":1}}`, `{"metadata":{"name":"a","name":"b"}}`, `{"metadata":{"generation":1.5}}`, `{"metadata":{"generation":1e3}}`,
@@ -167,14 +149,10 @@ func TestRefusals(t *testing.T) {
 		`{"metadata":{"finalizers":[]}}`: false, `{"metadata":{"labels":{}}}`: false, `{"metadata":{"resourceVersion":"7"}}`: true,
 	} {
 		var want corev1.ConfigMap
-		if err := utiljson.UnmarshalCaseSensitivePreserveInts([]byte(data), &want); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, utiljson.UnmarshalCaseSensitivePreserveInts([]byte(data), &want))
 		want.ResourceVersion = "1"
 		message, err := want.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if got, exact, err := typ.Append(nil, []byte(data), "1"); err != nil || exact != same || !bytes.Equal(got, message) {
 			t.Errorf("%s becomes %q, %v, %v instead of %q", data, got, exact, err, message)
 		}
@@ -209,13 +187,9 @@ func FuzzAppend(f *testing.F) {
 // BenchmarkAppend compares Append with what it replaces.
 func BenchmarkAppend(b *testing.B) {
 	data, err := os.ReadFile("testdata/pod.json")
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	typ, err := For(&corev1.Pod{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	harness.Must(b, err)
 	var buffer []byte
 	b.Run("transcode", func(b *testing.B) {
 		b.SetBytes(int64(len(data)))
@@ -230,9 +204,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var pod corev1.Pod
-			if err := pod.Unmarshal(buffer); err != nil {
-				b.Fatal(err)
-			}
+			harness.Must(b, pod.Unmarshal(buffer))
 		}
 	})
 	b.Run("decode", func(b *testing.B) {
@@ -240,9 +212,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var pod corev1.Pod
-			if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, &pod); err != nil {
-				b.Fatal(err)
-			}
+			harness.Must(b, utiljson.UnmarshalCaseSensitivePreserveInts(data, &pod))
 		}
 	})
 }

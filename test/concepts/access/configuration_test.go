@@ -91,8 +91,8 @@ func (a *accessConfig) authorization(groups ...string) []byte {
 func replaceFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	next := filepath.Join(t.TempDir(), "next")
-	kit.NoError(t, os.WriteFile(next, content, 0o600))
-	kit.NoError(t, os.Rename(next, path))
+	harness.Must(t, os.WriteFile(next, content, 0o600))
+	harness.Must(t, os.Rename(next, path))
 }
 
 // reloadFailures returns how often the server failed to load the configuration file of what.

@@ -81,7 +81,7 @@ func claimsOf(t testing.TB, token string) claims {
 	}
 	payload := kit.Must(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 	var content claims
-	kit.NoError(t, json.Unmarshal(payload, &content))
+	harness.Must(t, json.Unmarshal(payload, &content))
 	return content
 }
 
@@ -297,14 +297,14 @@ func verifyToken(t testing.TB, token string, keys []byte) {
 	var set struct {
 		Keys []struct{ Kid, Alg, N, E string }
 	}
-	kit.NoError(t, json.Unmarshal(keys, &set))
+	harness.Must(t, json.Unmarshal(keys, &set))
 	i := strings.LastIndex(token, ".")
 	var head struct{ Kid string }
 	decode := func(text string) []byte {
 		raw := kit.Must(base64.RawURLEncoding.DecodeString(text))(t)
 		return raw
 	}
-	kit.NoError(t, json.Unmarshal(decode(strings.Split(token, ".")[0]), &head))
+	harness.Must(t, json.Unmarshal(decode(strings.Split(token, ".")[0]), &head))
 	for _, key := range set.Keys {
 		if key.Kid != head.Kid || key.Alg != "RS256" {
 			continue

@@ -63,7 +63,7 @@ func (a *authenticators) bootstrapTokens() []kit.Promise {
 			client.Is(t, "system:bootstrap:"+string(secret.Data["token-id"]), "system:bootstrappers", "system:bootstrappers:"+c.Namespace, authenticated)
 			c.Bearer(t, token[:7]+"0000000000000000").IsUnauthenticated(t)
 
-			kit.NoError(t, c.Kube.CoreV1().Secrets("kube-system").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
+			harness.Must(t, c.Kube.CoreV1().Secrets("kube-system").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
 			harness.Eventually(t, "the deleted token is rejected", func() bool { return !client.IsAuthenticated(t) })
 		}},
 		{Statement: "a bootstrap token that is expired, or not for authentication, is rejected", Proof: func(t *testing.T, c *kit.Cluster) {

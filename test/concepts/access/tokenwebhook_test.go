@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // tokenWebhook handles tokens of the form hook-KIND-ANYTHING. Its response depends on the kind.
@@ -73,7 +74,7 @@ func kubeconfigOf(t testing.TB, webhook *httptest.Server) string {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook", AuthInfo: "server"}
 	config.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	kit.NoError(t, clientcmd.WriteToFile(*config, path))
+	harness.Must(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 

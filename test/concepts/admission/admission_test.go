@@ -267,7 +267,7 @@ func provePodSecurity(t *testing.T, c *kit.Cluster) {
 
 	// Workloads that create such Pods cause warnings, but are not rejected.
 	unsafe := kit.Deployment("d")
-	kit.NoError(t, unstructured.SetNestedField(unsafe, true, "spec", "template", "spec", "hostNetwork"))
+	harness.Must(t, unstructured.SetNestedField(unsafe, true, "spec", "template", "spec", "hostNetwork"))
 	made := c.Post(t, c.Path("apps/v1", "deployments"), unsafe).Created(t)
 	if !slices.ContainsFunc(made.Header.Values("Warning"), func(warning string) bool {
 		return strings.Contains(warning, `would violate PodSecurity \"restricted:latest\": host namespaces`)

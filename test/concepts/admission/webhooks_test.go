@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Admission webhooks, and admission policies in CEL.
@@ -126,7 +127,7 @@ var webhookCalls = []kit.Promise{
 		var deleted []string
 		for _, r := range h.Requests() {
 			var old struct{ Data map[string]string }
-			kit.NoError(t, json.Unmarshal(r.OldObject.Raw, &old))
+			harness.Must(t, json.Unmarshal(r.OldObject.Raw, &old))
 			deleted = append(deleted, string(r.Operation)+" "+r.Name+" "+old.Data["k"])
 			if len(r.Object.Raw) > 0 && string(r.Object.Raw) != "null" {
 				t.Errorf("there is a new object: %s", r.Object.Raw)

@@ -87,13 +87,11 @@ func TestAggregatedServer(t *testing.T) {
 func secondServer(t *testing.T, c *kit.Cluster) (version string, second *kit.Client) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.Namespace+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	folder := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(folder, name)
-		kit.NoError(t, os.WriteFile(path, content, 0o600))
+		harness.Must(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	server := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: []string{

@@ -62,9 +62,7 @@ func (p published) install(t testing.TB, c *kit.Cluster) []string {
 	// Discovery has them a moment later.
 	harness.Eventually(t, "all definitions are discovered", func() bool {
 		_, lists, err := c.Kube.Discovery().ServerGroupsAndResources()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		found := map[string]bool{}
 		for _, list := range lists {
 			group, _, _ := strings.Cut(list.GroupVersion, "/")

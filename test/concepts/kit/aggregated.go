@@ -69,9 +69,7 @@ func StartAggregatedServer(t *testing.T, c *Cluster, address string) *Aggregated
 		t.Fatalf("no authority of front proxies in %s", known.Body)
 	}
 	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.Namespace+".svc", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pair := Must(tls.X509KeyPair(certificate, key))(t)
 	r.CA = certificate
 	r.server = httptest.NewUnstartedServer(r)
@@ -391,11 +389,11 @@ func DialUpgrade(t *testing.T, c *Cluster, path string) (net.Conn, *bufio.Reader
 	config.NextProtos = []string{"http/1.1"}
 	connection := Must(tls.Dial("tcp", strings.TrimPrefix(c.URL, "https://"), config))(t)
 	t.Cleanup(func() { connection.Close() })
-	NoError(t, connection.SetDeadline(time.Now().Add(RequestTimeout)))
+	harness.Must(t, connection.SetDeadline(time.Now().Add(RequestTimeout)))
 	request := Must(http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL+path, nil))(t)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "echo")
-	NoError(t, request.Write(connection))
+	harness.Must(t, request.Write(connection))
 	reader := bufio.NewReader(connection)
 	response := Must(http.ReadResponse(reader, request))(t)
 	return connection, reader, response

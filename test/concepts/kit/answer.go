@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Answer is a response with its whole body.
@@ -93,9 +95,7 @@ func (a Answer) Names(t testing.TB) []string {
 	names := make([]string, 0, len(items))
 	for _, item := range items {
 		name, _, err := unstructured.NestedString(item.(map[string]any), "metadata", "name")
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		names = append(names, name)
 	}
 	return names

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Objects in each media type, as sent and received by the sections on media types and on watches.
@@ -153,9 +155,7 @@ func (c *Client) WatchAs(t testing.TB, n int, headers Header, path string) Answe
 func FieldOf(t testing.TB, object map[string]any, fields ...string) any {
 	t.Helper()
 	value, _, err := unstructured.NestedFieldNoCopy(object, fields...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return value
 }
 
@@ -163,9 +163,7 @@ func FieldOf(t testing.TB, object map[string]any, fields ...string) any {
 func (a Answer) Events(t testing.TB) []Event {
 	t.Helper()
 	mediaType, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if mediaType == runtime.ContentTypeCBORSequence {
 		mediaType = CBOR
 	}

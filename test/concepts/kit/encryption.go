@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // EncryptionFile is a file for --encryption-provider-config.
@@ -21,8 +23,8 @@ func NewEncryptionFile(t *testing.T) EncryptionFile {
 // Write replaces the file as a whole, since the server may read it at any moment.
 func (c EncryptionFile) Write(t *testing.T, text string) {
 	t.Helper()
-	NoError(t, os.WriteFile(c.Path+".new", []byte(text), 0o600))
-	NoError(t, os.Rename(c.Path+".new", c.Path))
+	harness.Must(t, os.WriteFile(c.Path+".new", []byte(text), 0o600))
+	harness.Must(t, os.Rename(c.Path+".new", c.Path))
 }
 
 // EncryptionConfig returns the text of a file with these rules.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // ClientWith returns a client with the credentials that set adds to a configuration without any.
@@ -69,7 +71,7 @@ var SelfSubjectReview = map[string]any{"apiVersion": "authentication.k8s.io/v1",
 func SelfReview(t testing.TB, a Answer) authenticationv1.UserInfo {
 	t.Helper()
 	var review authenticationv1.SelfSubjectReview
-	NoError(t, json.Unmarshal(a.Body, &review))
+	harness.Must(t, json.Unmarshal(a.Body, &review))
 	return review.Status.UserInfo
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -25,7 +26,7 @@ func (c *Cluster) Kubectl(t testing.TB, stdin string, args ...string) (output st
 	}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: c.Namespace}
 	config.CurrentContext = "x"
-	NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
+	harness.Must(t, clientcmd.WriteToFile(*config, kubeconfig))
 	command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
 	command.Env = sqube.KubectlEnv(t, kubeconfig)
 	command.Stdin = strings.NewReader(stdin)

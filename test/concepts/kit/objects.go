@@ -125,16 +125,8 @@ func (c *Cluster) WaitGone(t testing.TB, path string) {
 func Must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
-		NoError(t, err)
+		harness.Must(t, err)
 		return value
-	}
-}
-
-// NoError ends the test if there is an error.
-func NoError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -150,7 +142,7 @@ func Equal(t testing.TB, got, want any) {
 func WriteFile(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Rows gives access to the server's database.
@@ -31,9 +33,7 @@ func (r Rows) Exists(t testing.TB, resource, namespace, name string) (exists boo
 	t.Helper()
 	err := r.DB.QueryRow("SELECT EXISTS (SELECT 1 FROM log WHERE replaced_by IS NULL AND resource = $1 AND namespace = $2 AND name = $3)",
 		resource, namespace, name).Scan(&exists)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return exists
 }
 
@@ -44,10 +44,10 @@ func (r Rows) History(t testing.TB, resource, namespace, name string) (values []
 	defer found.Close()
 	for found.Next() {
 		var value string
-		NoError(t, found.Scan(&value))
+		harness.Must(t, found.Scan(&value))
 		values = append(values, value)
 	}
-	NoError(t, found.Err())
+	harness.Must(t, found.Err())
 	return values
 }
 

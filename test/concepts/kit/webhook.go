@@ -36,9 +36,7 @@ type Webhook struct {
 func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey(name, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pair := Must(tls.X509KeyPair(certificate, key))(t)
 	h := &Webhook{Server: httptest.NewUnstartedServer(serve), CA: certificate}
 	h.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}

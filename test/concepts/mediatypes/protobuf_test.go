@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // envelopeOf decodes the envelope of Kubernetes' protobuf encoding: a magic number and a message around that of the object.
@@ -17,7 +18,7 @@ func envelopeOf(t testing.TB, data []byte) (envelope runtime.Unknown) {
 	if !ok {
 		t.Fatalf("%q instead of the magic number", data[:min(len(data), 4)])
 	}
-	kit.NoError(t, envelope.Unmarshal(message))
+	harness.Must(t, envelope.Unmarshal(message))
 	return envelope
 }
 

@@ -120,7 +120,7 @@ func TestHealthOutage(t *testing.T) {
 	postgres := harness.NewPostgresServer(t)
 	server := sqube.Start(t, sqube.Options{Datastore: postgres.Database(t)})
 	c := kit.NewClient(t, server.Config(t))
-	kit.NoError(t, postgres.Stop())
+	harness.Must(t, postgres.Stop())
 	// In /livez, the check etcd passes: restarting the server would not bring the database back.
 	harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -145,7 +145,7 @@ func TestHealthOutage(t *testing.T) {
 	c.Get(t, "/readyz/etcd-readiness").Want(t, http.StatusInternalServerError)
 	c.Get(t, "/livez").OK(t)
 	c.Get(t, "/livez/etcd").OK(t)
-	kit.NoError(t, postgres.Start())
+	harness.Must(t, postgres.Start())
 	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
 		harness.Eventually(t, path+" succeeds again", func() bool { return c.Get(t, path).Code == http.StatusOK })
 	}
@@ -156,7 +156,7 @@ func TestHealthShutdown(t *testing.T) {
 	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
 		c := kit.NewClient(t, server.Config(t))
-		kit.NoError(t, syscall.Kill(server.Pid(), syscall.SIGTERM))
+		harness.Must(t, syscall.Kill(server.Pid(), syscall.SIGTERM))
 		harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
 		if body := string(c.Get(t, "/readyz").Body); !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
 			t.Errorf("/readyz returns\n%s", body)
@@ -215,7 +215,7 @@ func startUnready(t *testing.T, datastore, dir string, args ...string) string {
 	port := kit.Must(harness.FreePort())(t)
 	serve := []string{"serve", "--data-dir", dir, "--datastore", datastore, "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(port)}
 	cmd := exec.CommandContext(t.Context(), sqube.Binary(t), append(serve, args...)...)
-	kit.NoError(t, cmd.Start())
+	harness.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Wait() }) // killed by the end of the test's context
 	url := fmt.Sprintf("https://127.0.0.1:%d", port)
 	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}

@@ -54,7 +54,7 @@ func dialWebSocket(t testing.TB, c *kit.Cluster, config *rest.Config, path strin
 func receive(t testing.TB, ws *websocket.Conn) kit.Event {
 	t.Helper()
 	var e kit.Event
-	kit.NoError(t, websocket.JSON.Receive(ws, &e))
+	harness.Must(t, websocket.JSON.Receive(ws, &e))
 	return e
 }
 

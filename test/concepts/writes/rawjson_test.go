@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/test/concepts/kit"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // Fields of the types runtime.RawExtension and metav1.FieldsV1: JSON that is kept as the client wrote it.
@@ -261,7 +262,7 @@ func testRaw(t *testing.T, c *kit.Cluster, kind, path, object, status, immutable
 	// In protobuf spaces may follow the JSON. (Upstream's field manager panics if they precede it.)
 	const spaced = "{\"a\" : 1}\n "
 	typed := reflect.New(reflect.TypeOf(got).Elem()).Interface().(runtime.Object)
-	kit.NoError(t, json.Unmarshal([]byte(body(other, object, "{}")), typed))
+	harness.Must(t, json.Unmarshal([]byte(body(other, object, "{}")), typed))
 	around(reflect.ValueOf(typed), spaced)
 	typed.GetObjectKind().SetGroupVersionKind(got.GetObjectKind().GroupVersionKind())
 	binary := kit.Header{"Content-Type", kit.Protobuf}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/simnodes"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // MissingImage is an image that can't be pulled: Pods with it stay pending.
@@ -33,9 +34,7 @@ func Join(t testing.TB, config *rest.Config, o simnodes.Options) *simnodes.Nodes
 		Runs:  []simnodes.Run{{simnodes.FailPull("not found")}},
 	})
 	nodes, err := simnodes.Join(context.Background(), config, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(nodes.Stop)
 	return nodes
 }

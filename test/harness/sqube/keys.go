@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // KeyFile creates a file for --pki-encryption-key-file, with which the servers on a database share their keys through it.
@@ -14,8 +16,6 @@ func KeyFile(t testing.TB) string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
 	return file
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // recordControllers is an audit policy for the requests of the controllers and the scheduler.
@@ -23,9 +25,7 @@ func RightsSuffice(t testing.TB) []string {
 	t.Helper()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte(recordControllers), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(policy, []byte(recordControllers), 0o600))
 	t.Cleanup(func() {
 		recorded, err := os.ReadFile(log)
 		if err != nil || len(recorded) == 0 {

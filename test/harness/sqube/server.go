@@ -153,9 +153,7 @@ func (s *Server) Stop(t testing.TB) {
 	if !s.process.Runs() {
 		t.Fatal("sqube is not running")
 	}
-	if err := s.process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.process.Signal(syscall.SIGTERM))
 	select {
 	case <-s.process.Exited():
 	case <-time.After(drainTimeout):
@@ -169,9 +167,7 @@ func (s *Server) Stop(t testing.TB) {
 // Kill kills the server with SIGKILL.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	if err := s.process.End(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, s.process.End(syscall.SIGKILL))
 }
 
 // Relaunch starts a server that has ended, for any reason, on the same state. It does not wait.
@@ -184,9 +180,7 @@ func (s *Server) Ended() <-chan struct{} { return s.process.Exited() }
 func (s *Server) Config(t testing.TB) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return config
 }
 
@@ -260,9 +254,7 @@ func (s *Server) administrator(*tls.CertificateRequestInfo) (*tls.Certificate, e
 func (s *Server) Output(t testing.TB) []byte {
 	t.Helper()
 	output, err := os.ReadFile(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return output
 }
 

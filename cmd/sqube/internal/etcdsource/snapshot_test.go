@@ -13,6 +13,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // written returns a file as etcd writes it, with 600 keys, of which one is deleted and one has a lease of a minute.
@@ -20,9 +22,7 @@ func written(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		keys, err := tx.CreateBucket([]byte("key"))
 		if err != nil {
@@ -56,13 +56,9 @@ func written(t *testing.T) []byte {
 	if err == nil {
 		err = db.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return data
 }
 
@@ -70,9 +66,7 @@ func written(t *testing.T) []byte {
 func walk(t *testing.T, data []byte) (entries map[string]*Entry, revision int64, err error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, data, 0o600))
 	source, err := OpenSnapshot(path, false)
 	if err != nil {
 		return nil, 0, err

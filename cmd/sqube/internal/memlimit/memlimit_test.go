@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 func TestMemory(t *testing.T) {
@@ -26,12 +28,8 @@ func TestMemory(t *testing.T) {
 			root := t.TempDir()
 			for file, text := range test.files {
 				file = filepath.Join(root, file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				harness.Must(t, os.WriteFile(file, []byte(text), 0o644))
 			}
 			if got := Available(root); got != test.want {
 				t.Errorf("%d bytes, want %d", got, test.want)

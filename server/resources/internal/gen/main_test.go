@@ -17,37 +17,26 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sqube/sqube/server/resources/internal/definitions"
+	"github.com/sqube/sqube/test/harness"
 )
 
 // TestDefinitions compares the embedded definitions with the schemas that are compiled into kube-apiserver: server-side apply must
 // treat every kind in the same way.
 func TestDefinitions(t *testing.T) {
 	file, err := os.Open("../../definitions.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer file.Close()
 	embedded, err := definitions.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, dir, err := module()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	documents, err := upstream(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config := genericapiserver.DefaultOpenAPIV3Config(compiled.GetOpenAPIDefinitions, openapi.NewDefinitionNamer(legacyscheme.Scheme))
 	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(config, slices.Collect(maps.Keys(documents))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	made, err := define(schemas)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defaults := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Default" },
 		cmp.Comparer(func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) })) // of Go, and of JSON
 	fields := cmpopts.SortSlices(func(a, b schema.StructField) bool { return a.Name < b.Name })
