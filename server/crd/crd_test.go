@@ -143,7 +143,7 @@ func TestSelectableFieldGetsDefault(t *testing.T) {
 		[]byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default","value":"red"}]`),
 		metav1.PatchOptions{})
 	harness.Must(t, err)
-	eventually(t, "the default", func() bool {
+	harness.Eventually(t, "the default is set", func() bool {
 		one, err := objects.Get(t.Context(), "one", metav1.GetOptions{})
 		harness.Must(t, err)
 		color, _, _ := unstructured.NestedString(one.Object, "spec", "color")
@@ -250,7 +250,7 @@ func TestDiscovery(t *testing.T) {
 	}
 
 	all := &apidiscoveryv2.APIGroupDiscoveryList{}
-	eventually(t, "aggregated discovery", func() bool {
+	harness.Eventually(t, "aggregated discovery has the group", func() bool {
 		harness.Must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
 		last := all.Items[len(all.Items)-1] // its versions are published one after the other
 		return last.Name == "example.com" && len(last.Versions) == 2
@@ -268,11 +268,11 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	_, err := objects.Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})
 	harness.Must(t, err)
 	harness.Must(t, s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
-	eventually(t, "the definition to be deleted", func() bool {
+	harness.Eventually(t, "the definition is gone", func() bool {
 		_, err := s.Informer().Lister().Get("widgets.example.com")
 		return apierrors.IsNotFound(err)
 	})
-	eventually(t, "discovery and OpenAPI to drop the group", func() bool {
+	harness.Eventually(t, "discovery and OpenAPI have dropped the group", func() bool {
 		return !strings.Contains(string(s.get(t, "/apis", aggregatedType)), "example.com") &&
 			!strings.Contains(string(s.get(t, "/openapi/v3", "application/json")), "example.com")
 	})

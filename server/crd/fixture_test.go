@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -99,7 +98,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	harness.Must(t, err)
 	objects, err := dynamic.NewForConfig(transport.Config())
 	harness.Must(t, err)
-	eventually(t, "the definitions to be synced", s.HasSynced)
+	harness.Eventually(t, "the definitions to be synced", s.HasSynced)
 	return &server{s, transport.Config(), definitions, objects}
 }
 
@@ -133,22 +132,12 @@ func chain(h http.Handler) http.Handler {
 	return filters.WithAuditInit(filters.WithRequestReceivedTimestamp(informed))
 }
 
-// eventually waits for something that normally happens within a second, but may take longer on a busy machine.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 2*time.Millisecond, 20*time.Second, true,
-		func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatalf("waiting for %s: %v", what, err)
-	}
-}
-
 // define creates a definition and waits until it is established.
 func (s *server) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	_, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), d, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, d.Name+" to be established", func() bool {
+	harness.Eventually(t, d.Name+" is established", func() bool {
 		defined, err := s.Informer().Lister().Get(d.Name)
 		return err == nil && apihelpers.IsCRDConditionTrue(defined, apiextensionsv1.Established)
 	})

@@ -75,7 +75,7 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 	others := s.objects.Resource(widgetsV1.GroupVersion().WithResource("gadgets"))
 	_, err = others.List(t.Context(), metav1.ListOptions{})
 	harness.Must(t, err)
-	eventually(t, "the schemas to be given up that no request uses", func() bool { return s.InUse() == 1 })
+	harness.Eventually(t, "the schemas that no request uses are given up", func() bool { return s.InUse() == 1 })
 	otherEvents, err := others.Watch(t.Context(), metav1.ListOptions{})
 	harness.Must(t, err)
 	defer otherEvents.Stop()
@@ -89,7 +89,7 @@ func TestSchemasAreGivenUpWhenUnused(t *testing.T) {
 	}
 	events.Stop()
 	otherEvents.Stop()
-	eventually(t, "all schemas to be given up", func() bool { return s.InUse() == 0 })
+	harness.Eventually(t, "all schemas are given up", func() bool { return s.InUse() == 0 })
 
 	if _, err = objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("afterwards, an invalid object gets %v", err)
@@ -159,7 +159,7 @@ func TestSchemasInUseFollowTheirDefinition(t *testing.T) {
 	spec.XValidations[0].Rule = "self.replicas <= 9"
 	_, err = definitions.Update(t.Context(), d, metav1.UpdateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the new rule to apply", func() bool {
+	harness.Eventually(t, "the new rule applies", func() bool {
 		_, err := objects.Create(t.Context(), widget("two", map[string]any{"replicas": int64(9)}), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsInvalid(err) {
 			t.Fatal(err)
@@ -188,7 +188,7 @@ func TestOneMoreOfManyDefinitions(t *testing.T) {
 	object.SetName("one")
 	_, err := s.objects.Resource(widgetsV1.GroupVersion().WithResource(fmt.Sprintf("gadget%ds", many))).Create(t.Context(), object, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "discovery to have all definitions", func() bool {
+	harness.Eventually(t, "discovery has all definitions", func() bool {
 		all := &apidiscoveryv2.APIGroupDiscoveryList{}
 		harness.Must(t, json.Unmarshal(s.get(t, "/apis", aggregatedType), all))
 		last := all.Items[len(all.Items)-1]

@@ -2,7 +2,6 @@ package servertest_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -96,8 +95,8 @@ func TestFrom(t *testing.T) {
 	if _, err := ships.Namespace("first").Create(t.Context(), boat("cutter", 9), metav1.CreateOptions{}); err != nil {
 		t.Errorf("webhooks that are gone prevent a write: %v", err)
 	}
-	eventually(t, "the test's webhook is called", func(ctx context.Context) bool {
-		_, err := ships.Namespace("first").Create(ctx, boat("forbidden", 9), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	harness.Eventually(t, "the test's webhook is called", func() bool {
+		_, err := ships.Namespace("first").Create(t.Context(), boat("forbidden", 9), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "no boat of that name")
 	})
 	err := client(t, s).Discovery().RESTClient().Get().AbsPath("/apis/gone.example.com/v1/things").Do(t.Context()).Error()
@@ -116,8 +115,8 @@ func TestFrom(t *testing.T) {
 	if _, err := client(t, s).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "second"}}, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "controllers run", func(ctx context.Context) bool {
-		_, err := client(t, s).CoreV1().ServiceAccounts("second").Get(ctx, "default", metav1.GetOptions{})
+	harness.Eventually(t, "controllers run", func() bool {
+		_, err := client(t, s).CoreV1().ServiceAccounts("second").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
 

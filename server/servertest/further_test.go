@@ -28,8 +28,8 @@ const (
 func TestFurtherServer(t *testing.T) {
 	start := func() {
 		s := servertest.Run(t, servertest.Options{})
-		eventually(t, "controllers run", func(ctx context.Context) bool {
-			_, err := client(t, s).CoreV1().ServiceAccounts("kube-system").Get(ctx, "default", metav1.GetOptions{})
+		harness.Eventually(t, "controllers run", func() bool {
+			_, err := client(t, s).CoreV1().ServiceAccounts("kube-system").Get(t.Context(), "default", metav1.GetOptions{})
 			return err == nil
 		})
 	}
@@ -52,7 +52,7 @@ func TestFurtherServer(t *testing.T) {
 	if informers-before > maxInformers {
 		t.Errorf("%d informers run instead of %d", informers-before, maxInformers)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {
 		_, goroutines = running()
 		return goroutines-beforeAll <= maxGoroutines, nil
 	})
@@ -74,7 +74,7 @@ func TestDefaultRoles(t *testing.T) {
 		harness.Must(t, err)
 		uids = append(uids, role.UID, binding.UID)
 		for _, o := range []metav1.Object{role, binding} {
-			if age := time.Since(o.GetCreationTimestamp().Time); age > patience || age < -time.Second {
+			if age := time.Since(o.GetCreationTimestamp().Time); age > harness.Patience || age < -time.Second {
 				t.Errorf("%s is %v old", o.GetName(), age)
 			}
 			o.SetUID("")

@@ -55,7 +55,7 @@ func TestInformerMetrics(t *testing.T) {
 			}
 			harness.Must(t, err)
 		}
-		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {
 			families, err := legacyregistry.DefaultGatherer.Gather()
 			seen = gauge(families, "informer_store_resource_version", map[string]string{"name": "kube-apiserver", "resource": "namespaces"})
 			return seen >= version, err

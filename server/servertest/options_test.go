@@ -1,7 +1,6 @@
 package servertest_test
 
 import (
-	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -63,8 +62,8 @@ func TestOptions(t *testing.T) {
 	})
 	t.Run("the test's webhooks are called", func(t *testing.T) {
 		// The server calls a webhook some time after its configuration was created.
-		eventually(t, "the webhook is called", func(ctx context.Context) bool {
-			_, err := ships.Create(ctx, boat("forbidden", 9), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		harness.Eventually(t, "the webhook is called", func() bool {
+			_, err := ships.Create(t.Context(), boat("forbidden", 9), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err != nil
 		})
 		if _, err := ships.Create(t.Context(), boat("forbidden", 9), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "no boat of that name") {

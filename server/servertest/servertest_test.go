@@ -1,26 +1,20 @@
 package servertest_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/test/harness"
 )
-
-// patience limits every wait, on a machine that may be busy with other tests.
-const patience = time.Minute
 
 // TestServers runs several servers at once, and checks that each has its own objects, accepts only its own administrator, and can
 // be stopped alone.
@@ -62,8 +56,8 @@ func TestKubeconfig(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 	harness.Must(t, err)
 	admin := kubernetes.NewForConfigOrDie(config)
-	eventually(t, "the service account default is created", func(ctx context.Context) bool {
-		_, err := admin.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+	harness.Eventually(t, "the service account default is created", func() bool {
+		_, err := admin.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
 	if err := s.Stop(); err != nil {
@@ -79,12 +73,4 @@ func client(t *testing.T, s *servertest.Server) kubernetes.Interface {
 	c, err := kubernetes.NewForConfig(s.Config)
 	harness.Must(t, err)
 	return c
-}
-
-func eventually(t *testing.T, what string, holds func(context.Context) bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }

@@ -2,19 +2,16 @@ package simnodes_test
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/server/controlplane"
@@ -22,9 +19,6 @@ import (
 	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
 )
-
-// patience limits every wait, on a machine that may be busy with other tests.
-const patience = time.Minute
 
 // TestNodes runs workloads on simulated nodes.
 func TestNodes(t *testing.T) {
@@ -42,8 +36,8 @@ func TestNodes(t *testing.T) {
 		if _, err := c.AppsV1().Deployments(ns).Create(t.Context(), deployment("web", 10), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "10 Pods are available", func(ctx context.Context) bool {
-			d, err := c.AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
+		harness.Eventually(t, "10 Pods are available", func() bool {
+			d, err := c.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 			return err == nil && d.Status.AvailableReplicas == 10
 		})
 		pods := list(t, c, "app=web")
@@ -60,8 +54,8 @@ func TestNodes(t *testing.T) {
 		if _, err := c.BatchV1().Jobs(ns).Create(t.Context(), job("import", corev1.RestartPolicyOnFailure), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the Job is complete", func(ctx context.Context) bool {
-			j, err := c.BatchV1().Jobs(ns).Get(ctx, "import", metav1.GetOptions{})
+		harness.Eventually(t, "the Job is complete", func() bool {
+			j, err := c.BatchV1().Jobs(ns).Get(t.Context(), "import", metav1.GetOptions{})
 			return err == nil && j.Status.Succeeded == 1 && j.Status.CompletionTime != nil
 		})
 		if pods := list(t, c, "job-name=import"); len(pods) != 1 || pods[0].Status.ContainerStatuses[0].RestartCount != 1 {
@@ -75,8 +69,8 @@ func TestNodes(t *testing.T) {
 			t.Errorf("it is ready: %v", is)
 		}
 		harness.Must(t, nodes.Play(ns, pod.Name, "main", simnodes.Ready()))
-		eventually(t, "the Pod is ready", func(ctx context.Context) bool {
-			pod, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+		harness.Eventually(t, "the Pod is ready", func() bool {
+			pod, err := c.CoreV1().Pods(ns).Get(t.Context(), pod.Name, metav1.GetOptions{})
 			return err == nil && ready(pod).Status == corev1.ConditionTrue
 		})
 	})
@@ -102,8 +96,8 @@ func TestNodes(t *testing.T) {
 		if !lines.Scan() || lines.Text() != "bye" || lines.Scan() {
 			t.Errorf("the last line is %q: %v", lines.Text(), lines.Err())
 		}
-		eventually(t, "the Pod is gone", func(ctx context.Context) bool {
-			_, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+		harness.Eventually(t, "the Pod is gone", func() bool {
+			_, err := c.CoreV1().Pods(ns).Get(t.Context(), pod.Name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
 	})
@@ -146,14 +140,14 @@ func job(name string, policy corev1.RestartPolicy) *batchv1.Job {
 // create creates a Pod and returns it when it is as wanted.
 func create(t *testing.T, c kubernetes.Interface, pod *corev1.Pod, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
-	eventually(t, "the service account exists", func(ctx context.Context) bool {
-		_, err := c.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+	harness.Eventually(t, "the service account exists", func() bool {
+		_, err := c.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
 	pod, err := c.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the Pod "+pod.Name+" is as wanted", func(ctx context.Context) bool {
-		found, err := c.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	harness.Eventually(t, "the Pod "+pod.Name+" is as wanted", func() bool {
+		found, err := c.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		if err == nil {
 			pod = found
 		}
@@ -177,12 +171,4 @@ func logs(t *testing.T, c kubernetes.Interface, pod string, o corev1.PodLogOptio
 	text, err := io.ReadAll(stream)
 	harness.Must(t, err)
 	return string(text)
-}
-
-func eventually(t *testing.T, what string, holds func(context.Context) bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
