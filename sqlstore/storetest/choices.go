@@ -78,7 +78,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	writers.Wait()
 	var past []world
 	chosen := 0
-	for round := range 120 {
+	for round := range 80 {
 		at, q := now, sqlstore.Query{Resource: things}
 		if round%10 == 0 {
 			past = append(past, world{now.revision, maps.Clone(now.objects)})
@@ -101,6 +101,9 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		}
 		name := fmt.Sprintf("%s from %q after %q at %d", choice, q.From, q.After, q.Revision)
 		limit := []int{0, 1, 7, 100}[random.IntN(4)]
+		if len(want) > 30 {
+			limit = []int{0, 10, 70, 100}[random.IntN(4)]
+		}
 		count := q
 		count.Limit = limit
 		n, err := s.Count(t.Context(), count)

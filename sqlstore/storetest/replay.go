@@ -100,7 +100,7 @@ func testReplayOfSelections(t *testing.T, open Opener) {
 		var changes []randomWrite
 		writes := newRandomWrites(random)
 		first := revision(t, s).Revision
-		for i := range 400 {
+		for i := range 250 {
 			changes = append(changes, writes.next(t, s, i))
 		}
 		last := revision(t, s).Revision

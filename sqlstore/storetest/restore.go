@@ -18,7 +18,7 @@ func testRestore(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
 	s := Start(t, engine, keeping)
 	h := &History{}
-	Load{Writers: 4, Writes: 60, Keys: 20}.Run(t, s, h)
+	Load{Writers: 4, Writes: 30, Keys: 10}.Run(t, s, h)
 	newest := revision(t, s).Revision
 	compact(t, s, newest*2/3)
 	for _, at := range []int64{newest / 4, newest * 2 / 3, newest * 5 / 6, newest} {

@@ -49,8 +49,10 @@ func testSnapshots(t *testing.T, s *sqlstore.Store) {
 				}
 				q.After, _, _ = strings.Cut(page[len(page)-1], "@")
 			}
-			w.revision = q.Revision
-			walks = append(walks, w)
+			// Many walks have the same revision, if they read memory.
+			if w.revision = q.Revision; len(walks) == 0 || w.revision != walks[len(walks)-1].revision {
+				walks = append(walks, w)
+			}
 		}
 	})
 	Load{Writers: 8, Writes: 100, Keys: 60}.Run(t, s, h)
@@ -82,7 +84,7 @@ func testOldRevisions(t *testing.T, s *sqlstore.Store) {
 	last := revision(t, s).Revision
 
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 150 {
+	for range 80 {
 		at := first + random.Int64N(last-first+1)
 		state := h.State(at)
 		got, _ := mustList(t, s, at)

@@ -99,8 +99,8 @@ const partMayDiffer, wholeMayDiffer = 96, 8
 // compare compares the page with a picture in testdata.
 func compare(t *testing.T, p *page, name string) {
 	t.Helper()
-	// Where the marks of the time line are depends on how long the server has run.
-	eval[any](p, "document.querySelector('.bars').style.visibility = 'hidden'")
+	// The marks of the time line and the large numbers depend on how long the server has run.
+	eval[any](p, "document.querySelectorAll('.bars, .big').forEach((e) => { e.style.visibility = 'hidden' })")
 	taken, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	must(t, err)
 	decoded, err := png.Decode(bytes.NewReader(taken))
