@@ -3,6 +3,7 @@ package connections
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,8 +37,9 @@ func TestBodies(t *testing.T) {
 			transport.Protocols.SetHTTP1(protocol == "HTTP/1.1")
 			transport.Protocols.SetHTTP2(protocol == "HTTP/2.0")
 			post := func(path string) *io.PipeWriter {
-				body, writer := io.Pipe()
+				rest, writer := io.Pipe()
 				t.Cleanup(func() { writer.Close() })
+				body := io.MultiReader(strings.NewReader("half"), rest)
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
 				harness.Must(t, err)
 				go func() {
@@ -45,9 +47,6 @@ func TestBodies(t *testing.T) {
 						response.Body.Close()
 					}
 				}()
-				if _, err := io.WriteString(writer, "half"); err != nil {
-					t.Fatal(err)
-				}
 				return writer
 			}
 

@@ -114,11 +114,12 @@ func TestInformerWithObjects(t *testing.T) {
 			t.Errorf("a synced informer has %v", keys)
 		}
 	}
+	harness.Eventually(t, "the informer has sent a list and a watch", func() bool { return len(objects.Actions()) >= 2 })
+	stop()
+	factory.Shutdown()
 	if requests := objects.Actions(); len(requests) != 2 {
 		t.Errorf("the requests of one informer, a list and a watch, are %v", requests)
 	}
-	stop()
-	factory.Shutdown()
 
 	client, s := fake.NewClientset(), &sleeper{}
 	factory = lazyinformer.NewFactory(informers.NewSharedInformerFactory(client, 0))
