@@ -39,7 +39,10 @@ func TestBodies(t *testing.T) {
 			post := func(path string) *io.PipeWriter {
 				rest, writer := io.Pipe()
 				t.Cleanup(func() { writer.Close() })
-				body := io.MultiReader(strings.NewReader("half"), rest)
+				body := struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(strings.NewReader("half"), rest), rest}
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
 				harness.Must(t, err)
 				go func() {
