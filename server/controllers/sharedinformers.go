@@ -193,7 +193,19 @@ func (i lenientIndexer) AddIndexers(indexers cache.Indexers) error {
 	return addMissing(indexers, i.Indexer, i.Indexer.AddIndexers)
 }
 
+// GetIndexers returns a copy, which does not change while controllers that are built at the same time add indexers.
+func (i lenientIndexer) GetIndexers() cache.Indexers {
+	indexing.Lock()
+	defer indexing.Unlock()
+	return maps.Clone(i.Indexer.GetIndexers())
+}
+
+// indexing is held while indexers are added, and while the map of those that a store has is read, since that is the store's own.
+var indexing sync.Mutex
+
 func addMissing(indexers cache.Indexers, store cache.Indexer, add func(cache.Indexers) error) error {
+	indexing.Lock()
+	defer indexing.Unlock()
 	present := store.GetIndexers()
 	missing := cache.Indexers{}
 	for name, index := range indexers {
