@@ -93,7 +93,7 @@ SINCE ?= HEAD
 
 check: lint build kubectl bin/withpostgres ## run before a commit: lint, the tests of packages that changed since SINCE (HEAD), and some through clients
 	changed=$$(test/tools/changed $(SINCE)); [ -z "$$changed" ] || bin/withpostgres $(TEST) $$changed
-	$(E2E) bin/withpostgres $(TEST) -p 2 ./test/concepts/lists ./test/concepts/writes ./test/concepts/watch
+	$(E2E) bin/withpostgres $(TEST) -p 2 ./test/concepts/lists ./test/concepts/writes
 
 postgres-versions: build kubectl pgbouncer bin/withpostgres ## run the Postgres tests on each version from 14 to 18
 	for version in 14 15 16 17 18; do \
