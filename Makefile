@@ -28,7 +28,7 @@ GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
 
 # make lint vets all packages, with more checks than go test.
-TEST := go test -vet=off -timeout 30m
+TEST := go test -vet=off -ldflags=-w -timeout 30m
 
 # The race detector looks at Go's memory only. SQLite's is C's, and under the detector SQLite takes several times as long.
 RACE_FLAGS := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
@@ -66,10 +66,12 @@ nfpm: ## build bin/nfpm, which writes the packages
 
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
-# apistorage alone, since upstream's suite gives the store a few seconds for a hundred writes.
+# The other packages leave the processors to apistorage, since upstream's suite gives the store a few seconds for a hundred writes.
 race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
-	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage
-	CGO_ENABLED=1 bin/withpostgres $(TEST) $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$)
+	export CGO_ENABLED=1; go build $(RACE_FLAGS) $(RACE); \
+	bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage & apistorage=$$!; \
+	nice -n 19 bin/withpostgres $(TEST) $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
+	wait $$apistorage && [ $$others = ok ]
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 	bin/withpostgres $(TEST) $$(go list ./... | grep -vxF "$$(go list $(RACE) ./test/...)")

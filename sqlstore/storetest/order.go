@@ -68,7 +68,7 @@ type snapshot struct {
 
 // pollState repeatedly reads the newest state.
 func pollState(t *testing.T, s *sqlstore.Store, ended <-chan struct{}) (seen []snapshot) {
-	for running := true; running; {
+	for running := true; running && len(seen) < 200; {
 		select {
 		case <-ended:
 			running = false

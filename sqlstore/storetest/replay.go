@@ -32,11 +32,11 @@ func testReplayBoundary(t *testing.T, open Opener) {
 	var starter sync.WaitGroup
 	starter.Go(func() {
 		random := rand.New(rand.NewPCG(5, 6))
-		for {
+		for len(followers) < 60 {
 			select {
 			case <-ended:
 				return
-			case <-time.After(time.Duration(random.IntN(5)) * time.Millisecond):
+			case <-time.After(time.Duration(random.IntN(10)) * time.Millisecond):
 			}
 			at, err := s.Position(t.Context())
 			if err != nil {

@@ -51,7 +51,7 @@ func testSelectors(t *testing.T, s *sqlstore.Store) {
 	must(t, s, withheld)
 
 	kept := 0
-	for range 400 {
+	for range 200 {
 		byLabel, byField := randomLabelSelector(t, random), randomFieldSelector(random)
 		passed := map[string]bool{}
 		q := sqlstore.Query{Resource: things, Terms: append(sqlstore.LabelTerms(byLabel), sqlstore.FieldTerms(byField)...)}

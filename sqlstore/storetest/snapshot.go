@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/test/harness"
@@ -26,11 +27,11 @@ func testSnapshots(t *testing.T, s *sqlstore.Store) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		random := rand.New(rand.NewPCG(1, 2))
-		for running := true; running; {
+		for running := true; running && len(walks) < 100; {
 			select {
 			case <-ended:
 				running = false
-			default:
+			case <-time.After(time.Millisecond):
 			}
 			w := walked{prefix: []string{"", "ns1/"}[random.IntN(2)]}
 			q := sqlstore.Query{Prefix: w.prefix, Limit: 1 + random.IntN(20)}
