@@ -28,7 +28,6 @@ type kubeletServer struct {
 func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer {
 	t.Helper()
 	issued := a.Issue(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	pair := kit.Must(tls.X509KeyPair(issued.Certificate, issued.Key))(t)
 	k := &kubeletServer{shown: make(chan *x509.Certificate, 100)}
 	k.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k.shown <- r.TLS.PeerCertificates[0]
@@ -36,7 +35,7 @@ func startKubelet(t testing.TB, c *kit.Cluster, a *kit.Authority) *kubeletServer
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	k.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert}
+	k.TLS = &tls.Config{Certificates: issued.ForTLS(t), ClientAuth: tls.RequireAnyClientCert}
 	k.Config.ErrorLog = log.New(io.Discard, "", 0) // of expected handshake failures
 	k.StartTLS()
 	t.Cleanup(k.Close)

@@ -216,7 +216,7 @@ var roles = []kit.Promise{
 
 // Section "Auto-reconciliation" of RBAC's default roles.
 func TestRoleReconciliation(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := kit.NewCluster(t, server.Config(t), server, 0)
 		const path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"

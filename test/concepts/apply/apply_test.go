@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { kit.Main(m) }
 // Section "Server-Side Apply" of the API overview and the concepts. Merging is in merge_test.go, kubectl in kubectl_test.go.
 func TestApply(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(applies, applyConflicts, applyRefusals, handovers, managers, applySubresources,
-		applyMerges, applyTopologies)...)
+		applyMerges, applyTopologies, kubectlApplies)...)
 }
 
 // data returns the ConfigMap a to apply, with data in YAML, or without data.

@@ -9,11 +9,6 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// kubectl in the API overview: "Upgrading from client-side apply to server-side apply", and back.
-func TestKubectlApply(t *testing.T) {
-	kit.Prove(t, nil, kubectlApplies...)
-}
-
 const (
 	serverSide  = "kubectl Apply"
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { kit.Main(m) }
 // Custom resources: one server for all subjects, each of which has its own file.
 func TestCustomResources(t *testing.T) {
 	kit.Prove(t, nil, slices.Concat(
-		customDefinitions, customSchemas, customDefaults, customRules, customServing, customVersions, customConversion,
+		customDefinitions, customSchemas, customDefaults, customRules, customServing, customVersions, customConversion, fieldDefinitions,
 	)...)
 }
 

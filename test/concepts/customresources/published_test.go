@@ -12,10 +12,6 @@ import (
 )
 
 // Widely used definitions, as published by their projects.
-func TestFieldDefinitions(t *testing.T) {
-	kit.Prove(t, nil, fieldDefinitions...)
-}
-
 // published is a directory in a published Go module.
 type published struct {
 	module string // and its version

@@ -11,10 +11,6 @@ import (
 )
 
 // The verb deletecollection: deletion of all objects that a list would return.
-func TestDeleteCollection(t *testing.T) {
-	kit.Prove(t, nil, collectionDeletions...)
-}
-
 // few creates the ConfigMaps a, b and c, the first two with the label some=x, and returns their path.
 func few(t *testing.T, c *kit.Cluster) string {
 	t.Helper()

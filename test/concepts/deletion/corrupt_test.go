@@ -19,7 +19,7 @@ import (
 // Lists and watches behave like kube-apiserver's without its watch cache: with the cache, they get 429 as long as there is a
 // corrupt object.
 func TestCorrupt(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnEngines(t, func(t *testing.T, engine harness.Engine) {
 		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir(), Args: []string{"--feature-gates=AllowUnsafeMalformedObjectDeletion=false"}}
 		server := sqube.Start(t, options)
 		c := &corrupted{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}

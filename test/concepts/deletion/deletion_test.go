@@ -15,10 +15,10 @@ import (
 
 func TestMain(m *testing.M) { kit.Main(m) }
 
-// Section "Resource deletion": one object, and the options of a delete. Lists of objects are in collections_test.go, dependents
-// in garbage_test.go.
+// Section "Resource deletion": one object, and the options of a delete; the verb deletecollection; and "Garbage collection", which
+// deletes the dependents of an object. kube-apiserver needs kube-controller-manager for the promises about garbage.
 func TestDeletion(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(deletions, graces, lifecycle)...)
+	kit.ProveOnEngines(t, nil, slices.Concat(deletions, graces, lifecycle, collectionDeletions, cascades, ownerReferences, defaultPolicies, namespaceDeletions)...)
 }
 
 var deletions = []kit.Promise{

@@ -2,19 +2,12 @@ package deletion
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
-
-// "Garbage collection", which deletes the dependents of an object. kube-apiserver needs kube-controller-manager for these
-// promises.
-func TestGarbageCollection(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(cascades, ownerReferences, defaultPolicies, namespaceDeletions)...)
-}
 
 // own returns the object with an additional owner, the object in the response.
 func own(t testing.TB, object map[string]any, owner kit.Answer, block bool) map[string]any {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { kit.Main(m) }
 // "Encrypting Confidential Data at Rest" and "Using a KMS provider for data encryption": the contents of rows, and reads of
 // them, with a sequence of configurations.
 func TestEncryption(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnEngines(t, func(t *testing.T, engine harness.Engine) {
 		kms := newKMS(t, "key-1")
 		kms.start(t)
 		kmsV1 := startKMSv1(t)

@@ -29,7 +29,7 @@ func (e *encrypted) isHealthy(t *testing.T) {
 
 // "Configure automatic reloading", and the health of plugins with it.
 func TestEncryptionReload(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		kms := newKMS(t, "key-1")
 		file := kit.NewEncryptionFile(t)
 		templates := kit.EncryptionRule("podtemplates", kmsProvider("v2", "plugin", kms.endpoint))

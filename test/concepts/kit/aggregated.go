@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/sqube/sqube/test/harness"
 )
@@ -68,14 +67,12 @@ func StartAggregatedServer(t *testing.T, c *Cluster, address string) *Aggregated
 	if !proxies.AppendCertsFromPEM([]byte(known.Text(t, "data", "requestheader-client-ca-file"))) {
 		t.Fatalf("no authority of front proxies in %s", known.Body)
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey("widgets."+c.Namespace+".svc", nil, nil)
-	harness.Must(t, err)
-	pair := Must(tls.X509KeyPair(certificate, key))(t)
-	r.CA = certificate
+	serving := ServingCertificate(t, "widgets."+c.Namespace+".svc")
+	r.CA = serving.Certificate
 	r.server = httptest.NewUnstartedServer(r)
 	r.server.Listener.Close()
 	r.server.Listener = Must(net.Listen("tcp", net.JoinHostPort(address, "0")))(t)
-	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
+	r.server.TLS = &tls.Config{Certificates: serving.ForTLS(t), ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
 	r.server.EnableHTTP2 = true
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that reject the certificate
 	r.server.StartTLS()

@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -56,7 +57,11 @@ func (a Answer) Refused(t testing.TB, code int, reason string, parts ...string) 
 func (a Answer) Object(t testing.TB) map[string]any {
 	t.Helper()
 	var object map[string]any
-	if err := yaml.Unmarshal(a.Body, &object); err != nil {
+	decode := json.Unmarshal
+	if !bytes.HasPrefix(a.Body, []byte("{")) {
+		decode = func(data []byte, into any) error { return yaml.Unmarshal(data, into) }
+	}
+	if err := decode(a.Body, &object); err != nil {
 		t.Fatalf("%s: the response is not an object: %v\n%s", a.Request, err, a.Body)
 	}
 	return object

@@ -1,6 +1,6 @@
 // Package kit is the framework of the tests in test/concepts. They test, statement by statement, what the documentation of the
-// Kubernetes API promises: a package for each section, a promise for each statement, by requests from outside the process, on
-// every engine.
+// Kubernetes API promises: a package for each section, a promise for each statement, by requests from outside the process. What is
+// stored is tested on every engine, the rest on SQLite.
 //
 //	go test ./test/concepts/lists -v                            # a section, with its statements
 //	go test ./test/concepts/lists -run 'TestLists//continue'    # statements by a part of their names

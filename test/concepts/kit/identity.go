@@ -4,10 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/http"
 	"slices"
 	"testing"
@@ -101,6 +103,24 @@ func (c *Client) IsAuthenticated(t testing.TB) bool {
 
 // KeyPair is a certificate and its key, in PEM.
 type KeyPair struct{ Certificate, Key []byte }
+
+// ForTLS returns the certificate as a server or a client presents it.
+func (p KeyPair) ForTLS(t testing.TB) []tls.Certificate {
+	t.Helper()
+	return []tls.Certificate{Must(tls.X509KeyPair(p.Certificate, p.Key))(t)}
+}
+
+// ServingCertificate returns a server's certificate for the name and for 127.0.0.1, followed by its authority's: it is also what
+// clients need to trust the server.
+func ServingCertificate(t testing.TB, name string) KeyPair {
+	t.Helper()
+	authority := NewAuthority(t, name)
+	pair := authority.Issue(t, x509.Certificate{
+		DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	pair.Certificate = append(pair.Certificate, EncodeCertificate(authority.Certificate.Raw)...)
+	return pair
+}
 
 // Authority issues certificates, like an operator's own authority.
 type Authority struct {

@@ -42,14 +42,33 @@ func Main(m *testing.M) {
 // room has a slot for each test that has a server.
 var room = make(chan struct{}, serversAtOnce)
 
-// Engines runs a test that starts servers on each engine, when there is room for them.
-func Engines(t *testing.T, run func(t *testing.T, engine harness.Engine)) {
+// engines runs a test on some of the engines.
+type engines func(t *testing.T, test func(t *testing.T, engine harness.Engine))
+
+func onSQLite(t *testing.T, test func(t *testing.T, engine harness.Engine)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}) })
+}
+
+// OnSQLite runs a test that starts servers, when there is room for them.
+func OnSQLite(t *testing.T, test func(t *testing.T, engine harness.Engine)) {
+	t.Helper()
+	run(t, onSQLite, test)
+}
+
+// OnEngines is OnSQLite on each engine.
+func OnEngines(t *testing.T, test func(t *testing.T, engine harness.Engine)) {
+	t.Helper()
+	run(t, harness.Engines, test)
+}
+
+func run(t *testing.T, engines engines, test func(t *testing.T, engine harness.Engine)) {
 	t.Helper()
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	engines(t, func(t *testing.T, engine harness.Engine) {
 		room <- struct{}{}
 		t.Cleanup(func() { <-room })
-		run(t, engine)
+		test(t, engine)
 	})
 }
 
@@ -60,15 +79,27 @@ type Promise struct {
 	Proof func(t *testing.T, c *Cluster)
 }
 
-// Prove tests a section: its promises on one server with the given flags, on each engine.
+// Prove tests a section: its promises on one server with the given flags. The server is on SQLite: what a section says is decided
+// above the store, unless it uses ProveOnEngines.
 func Prove(t *testing.T, args []string, promises ...Promise) {
+	t.Helper()
+	prove(t, onSQLite, args, promises)
+}
+
+// ProveOnEngines is Prove on each engine, for sections about what is stored: reads, writes, watches and deletions.
+func ProveOnEngines(t *testing.T, args []string, promises ...Promise) {
+	t.Helper()
+	prove(t, harness.Engines, args, promises)
+}
+
+func prove(t *testing.T, engines engines, args []string, promises []Promise) {
 	t.Helper()
 	if *Against != "" {
 		config := Must(clientcmd.BuildConfigFromFlags("", *Against))(t)
 		proveOn(t, config, nil, promises)
 		return
 	}
-	Engines(t, func(t *testing.T, engine harness.Engine) {
+	run(t, engines, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: args})
 		proveOn(t, server.Config(t), server, promises)
 	})

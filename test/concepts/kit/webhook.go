@@ -7,7 +7,6 @@ import (
 	"io"
 	"log"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,7 +16,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 
 	"github.com/sqube/sqube/test/harness"
@@ -35,11 +33,9 @@ type Webhook struct {
 // ServeWebhook starts a server with a certificate for 127.0.0.1 and the name.
 func ServeWebhook(t testing.TB, name string, serve http.Handler) *Webhook {
 	t.Helper()
-	certificate, key, err := cert.GenerateSelfSignedCertKey(name, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	harness.Must(t, err)
-	pair := Must(tls.X509KeyPair(certificate, key))(t)
-	h := &Webhook{Server: httptest.NewUnstartedServer(serve), CA: certificate}
-	h.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	serving := ServingCertificate(t, name)
+	h := &Webhook{Server: httptest.NewUnstartedServer(serve), CA: serving.Certificate}
+	h.TLS = &tls.Config{Certificates: serving.ForTLS(t)}
 	h.Config.ErrorLog = log.New(io.Discard, "", 0) // of expected handshake failures
 	h.StartTLS()
 	t.Cleanup(h.Close)

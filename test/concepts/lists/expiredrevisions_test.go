@@ -12,7 +12,7 @@ import (
 
 // "410 Gone" responses to lists. Those for watches are in TestWatch.
 func TestExpiredRevisions(t *testing.T) {
-	kit.Prove(t, []string{"--retention=1s", "--compact-interval=100ms", "--history=0"},
+	kit.ProveOnEngines(t, []string{"--retention=1s", "--compact-interval=100ms", "--history=0"},
 		kit.Promise{Statement: "a list at an exact revision that is no longer kept returns 410", Proof: func(t *testing.T, c *kit.Cluster) {
 			path := c.Path("v1", "secrets")
 			old := c.Post(t, path, kit.Secret("a")).Created(t).ResourceVersion(t)

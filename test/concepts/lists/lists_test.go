@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { kit.Main(m) }
 
-// Sections "Retrieving large results sets in chunks", "Collections" and "Response compression", and the selectors of lists.
+// Sections "Resource versions", "Retrieving large results sets in chunks", "Collections" and "Response compression", and the selectors of lists.
 func TestLists(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(collections, pages, labelSelectors, fieldSelectors, compression)...)
+	kit.ProveOnEngines(t, nil, slices.Concat(resourceVersions, collections, pages, labelSelectors, fieldSelectors, compression)...)
 }
 
 var collections = []kit.Promise{

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { kit.Main(m) }
 // Section "HTTP media types". CBOR, which kube-apiserver serves with its feature gate CBORServingAndStorage on, is served
 // by default here.
 func TestMediaTypes(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(mediaTypes, negotiated, protobufEnvelopes, transformed)...)
+	kit.Prove(t, nil, slices.Concat(mediaTypes, negotiated, protobufEnvelopes, transformed, cborResponses)...)
 }
 
 var mediaTypes = []kit.Promise{

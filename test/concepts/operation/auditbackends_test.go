@@ -163,7 +163,7 @@ func TestAuditRotation(t *testing.T) {
 
 // TestAuditBatches stops servers to check that they flush their batches.
 func TestAuditBatches(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		path := filepath.Join(t.TempDir(), "audit.log")
 		webhook := newAuditWebhook(t, "")
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{

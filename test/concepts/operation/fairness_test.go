@@ -291,7 +291,7 @@ func (g *gate) open() { close(g.passes) }
 
 // TestListCost tests the cost of listing objects that were just created.
 func TestListCost(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore})
 		c := kit.NewClient(t, server.Config(t))
 		c.Get(t, "/api/v1/configmaps").OK(t)

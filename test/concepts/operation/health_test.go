@@ -153,7 +153,7 @@ func TestHealthOutage(t *testing.T) {
 
 // TestHealthShutdown stops servers with a shutdown delay.
 func TestHealthShutdown(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
 		c := kit.NewClient(t, server.Config(t))
 		harness.Must(t, syscall.Kill(server.Pid(), syscall.SIGTERM))
@@ -170,7 +170,7 @@ func TestHealthShutdown(t *testing.T) {
 
 // TestHealthGrace starts servers that can't complete a start hook: a webhook keeps them from recreating a role.
 func TestHealthGrace(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: dir})
 		c := kit.NewClient(t, server.Config(t))

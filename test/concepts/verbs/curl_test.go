@@ -21,7 +21,7 @@ import (
 func TestCurl(t *testing.T) {
 	readme := kit.Must(os.ReadFile("README.md"))(t)
 	steps := session(t, string(readme))
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
 		dir := t.TempDir()
 		sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: filepath.Join(dir, "data")})
 		for i, printed := range runShell(t, dir, steps) {

@@ -16,7 +16,7 @@ import (
 // "Migrate Kubernetes Objects Using Storage Version Migration": after a change of the storage version or a key rotation, stored
 // objects are rewritten.
 func TestMigration(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnEngines(t, func(t *testing.T, engine harness.Engine) {
 		file := kit.NewEncryptionFile(t)
 		file.Write(t, kit.EncryptionConfig(kit.EncryptionRule("secrets", kit.AESCBC("old"))))
 		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--encryption-provider-config", file.Path}})
@@ -46,7 +46,7 @@ func TestMigration(t *testing.T) {
 // A newer Kubernetes may store a built-in kind in a newer version. Policies are stored as Kubernetes 1.35, which did not know their
 // v1, could read them, and then as by default.
 func TestMigrationOfBuiltInKinds(t *testing.T) {
-	kit.Engines(t, func(t *testing.T, engine harness.Engine) {
+	kit.OnEngines(t, func(t *testing.T, engine harness.Engine) {
 		options := sqube.Options{Datastore: engine.Datastore, DataDir: t.TempDir(), Args: []string{"--emulated-version=1.36", "--min-compatibility-version=1.35"}}
 		server := sqube.Start(t, options)
 		m := &migrated{kit.NewCluster(t, server.Config(t), server, 0), kit.Rows{DB: harness.OpenDatabase(t, engine)}}

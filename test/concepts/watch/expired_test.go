@@ -14,7 +14,7 @@ import (
 // TestExpiredWatch tests watches from compacted revisions, with a short retention. (kube-apiserver has no revisions from before
 // its start.)
 func TestExpiredWatch(t *testing.T) {
-	kit.Prove(t, []string{"--retention=1s"},
+	kit.ProveOnEngines(t, []string{"--retention=1s"},
 		kit.Promise{Statement: "a watch from a compacted revision gets 200, and 410 in its only event", Proof: func(t *testing.T, c *kit.Cluster) {
 			// The documentation describes a status code; kube-apiserver has always sent the event.
 			compacted(t, c)

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { kit.Main(m) }
 // Sections "Efficient detection of changes" and "Semantics for watch". One server for all subjects, each of which has its own
 // file.
 func TestWatch(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(
+	kit.ProveOnEngines(t, nil, slices.Concat(
 		watchBeginnings, watchEvents, watchSelections, watchPaths, watchBookmarks, streamingLists, watchForms,
 		watchTransports, watchManyWriters,
 		watchesOfCustomResources, watchAccess,

@@ -12,11 +12,6 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// Section "Dry-run". Dry runs of collection deletes are in package deletion, of apply in package apply.
-func TestDryRun(t *testing.T) {
-	kit.Prove(t, nil, append(dryRuns, dryAdmission...)...)
-}
-
 var dryRuns = []kit.Promise{
 	{Statement: "a dry run of a create returns the object that would be created, and creates none", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.ChangesNothing(t, c.Path("v1", "configmaps"), kit.ConfigMap("z", nil), func() {

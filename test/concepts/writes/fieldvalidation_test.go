@@ -9,11 +9,6 @@ import (
 	"github.com/sqube/sqube/test/concepts/kit"
 )
 
-// Section "Field validation". Package badinput sends unknown and duplicate fields in every write of other objects, at every level.
-func TestFieldValidation(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(levels, anomalies(), kubectlValidates)...)
-}
-
 // odd is a ConfigMap with an unknown field at the top, another in a struct, and a duplicate one.
 const odd = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","colour":"red"},"data":{"k":"1","k":"2"},"extra":{"deep":1}}`
 

@@ -3,17 +3,11 @@ package writes
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
 )
-
-// Section "Updates to existing resources": the operation patch. Server-side apply is in package apply.
-func TestPatches(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(jsonPatches, mergePatches, strategicPatches)...)
-}
 
 // unprocessable is kube-apiserver's message for a JSON patch that can't be applied.
 const unprocessable = "the server rejected our request due to an error in our request"

@@ -16,9 +16,16 @@ import (
 
 func TestMain(m *testing.M) { kit.Main(m) }
 
-// Section "Updates to existing resources": PUT. Patches are in patches_test.go.
-func TestUpdates(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(updates, subresourceUpdates, generatedValues)...)
+// Sections "Updates to existing resources" and "Dry-run". Server-side apply is in package apply, as are its dry runs; those of
+// collection deletes are in package deletion.
+func TestWrites(t *testing.T) {
+	kit.ProveOnEngines(t, nil, slices.Concat(updates, subresourceUpdates, generatedValues, dryRuns, dryAdmission, rawJSON)...)
+}
+
+// Patches, and section "Field validation". Package badinput sends unknown and duplicate fields in every write of other objects, at
+// every level.
+func TestPatches(t *testing.T) {
+	kit.Prove(t, nil, slices.Concat(jsonPatches, mergePatches, strategicPatches, levels, anomalies(), kubectlValidates)...)
 }
 
 var updates = []kit.Promise{
