@@ -100,7 +100,7 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.Live) }},
 	{storeDesc("superseded_rows", "Replaced and deleted versions of objects that are kept, as counted after a compaction."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Replaced) }},
-	{storeDesc("removed_rows_total", "Superseded versions that this process has removed."), metrics.CounterValue,
+	{storeDesc("removed_rows_total", "Replaced and deleted versions that this process has removed."), metrics.CounterValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Removed) }},
 	{storeDesc("compaction_lag_seconds", "For how long there have been versions that --retention or --retention-rows should have removed; 0 if there are none."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return s.Lag.Seconds() }},

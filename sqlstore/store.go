@@ -15,20 +15,12 @@
 //	                         the log ──► tail ─┘ rows of other processes
 //	                            └──► what the cache does not hold: Get, List, Count, Replay
 //
-// The words of this package:
+// server/README.md lists the words of all packages. These are of this one:
 //
-//	revision      a resourceVersion: the id of a row, and of the state that it made
-//	row           a version of an object in the log; a Record in memory
-//	live          current: no other row has replaced this one
-//	replaced      no longer live; kept for reads at older revisions until compacted
-//	compacted     removed, or about to be: reads at such revisions fail with ErrCompacted
-//	group commit  one transaction for all writes that are waiting
+//	record        a row in memory
 //	change        a row together with the row it replaced
-//	tail          the loop that reads rows which this process did not commit itself
-//	hub           passes each change to the cache and to the subscriptions it concerns
 //	topic         the subscriptions to one resource
-//	subscription  receives the changes of a collection, or of an object, as they come
-//	follower      one watch: replays changes from the log, then subscribes
+//	subscription  receives the changes of a resource, or of an object, as they come
 //	bare          without its value, which is left in the database
 //	withheld      not stored in the clear: labels and fields of an encrypted value
 //	incarnation   a Postgres server on its timeline; a promoted standby is another one

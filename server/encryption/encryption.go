@@ -9,7 +9,7 @@
 // An encrypted value can't be moved to another row: authenticating providers (aesgcm and KMS) authenticate the key of the row too.
 //
 // A new configuration applies to new writes. Objects are rewritten by any update, even one that changes nothing, or by a
-// StorageVersionMigration. Former versions are kept like all superseded versions, and free pages of the database may contain
+// StorageVersionMigration. Replaced versions are kept like those of other objects, and free pages of the database may contain
 // them for longer.
 package encryption
 
