@@ -60,7 +60,7 @@ func newBootstrap(b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
 	}
 	return bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC, Store: directly(b, s, a),
-		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: a.resources.Repair},
+		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: a.resources.Repair.Run},
 		Endpoint: endpoint, InMemory: o.InMemory, Seldom: o.seldom(),
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         s.authentication.UserCA,

@@ -15,15 +15,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoelection "k8s.io/client-go/tools/leaderelection"
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
+
+	"github.com/sqube/sqube/server/flagcheck"
 )
 
 // candidateGCPeriod is how often LeaseCandidates of components that are gone are deleted, like upstream.
 const candidateGCPeriod = 30 * time.Minute
-
-// newCoordination returns kube-apiserver's defaults.
-func newCoordination() leaderelection.LeaderElectionTimers {
-	return leaderelection.LeaderElectionTimers{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
-}
 
 // addCoordinationFlags adds kube-apiserver's flags for coordinated leader election (KEP-4355).
 func addCoordinationFlags(fs *pflag.FlagSet, t *leaderelection.LeaderElectionTimers) {
@@ -35,16 +32,12 @@ func addCoordinationFlags(fs *pflag.FlagSet, t *leaderelection.LeaderElectionTim
 // checkCoordination checks these flags, and that the API that the feature gate needs is served.
 func (o *Options) checkCoordination(served *serverstorage.ResourceConfig) error {
 	t := o.Coordination
-	var errs []error
-	if t.LeaseDuration <= t.RenewDeadline {
-		errs = append(errs, errors.New("--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline"))
-	}
-	if t.RetryPeriod <= 0 || t.RenewDeadline <= time.Duration(clientgoelection.JitterFactor*float64(t.RetryPeriod)) {
-		errs = append(errs, errors.New("--coordinated-leadership-renew-deadline must be greater than 1.2 times --coordinated-leadership-retry-period, and that greater than 0"))
-	}
-	if coordinated() && !served.ResourceEnabled(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")) {
-		errs = append(errs, errors.New("--feature-gates=CoordinatedLeaderElection=true needs --runtime-config=coordination.k8s.io/v1beta1=true"))
-	}
+	var errs flagcheck.Problems
+	errs.Unless(t.LeaseDuration > t.RenewDeadline, "--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline")
+	errs.Unless(t.RetryPeriod > 0 && t.RenewDeadline > time.Duration(clientgoelection.JitterFactor*float64(t.RetryPeriod)),
+		"--coordinated-leadership-renew-deadline must be greater than 1.2 times --coordinated-leadership-retry-period, and that greater than 0")
+	errs.Unless(!coordinated() || served.ResourceEnabled(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")),
+		"--feature-gates=CoordinatedLeaderElection=true needs --runtime-config=coordination.k8s.io/v1beta1=true")
 	return errors.Join(errs...)
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -14,21 +13,13 @@ import (
 	"k8s.io/client-go/util/cert"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/server/pki"
 )
 
 // addressTypes are the types of node addresses, in upstream's default order of preference.
 var addressTypes = []string{
 	string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP), string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
-}
-
-// newKubelet returns kube-apiserver's defaults for connections to kubelets.
-func newKubelet() kubeletclient.KubeletClientConfig {
-	return kubeletclient.KubeletClientConfig{
-		Port:                  10250,
-		ReadOnlyPort:          10255,
-		PreferredAddressTypes: slices.Clone(addressTypes),
-	}
 }
 
 // addKubeletFlags adds kube-apiserver's flags for connections to kubelets.
@@ -47,19 +38,16 @@ func addKubeletFlags(fs *pflag.FlagSet, c *kubeletclient.KubeletClientConfig) {
 // completeKubelet checks the flags for connections to kubelets.
 func (o *Options) completeKubelet() error {
 	tls := o.Kubelet.TLSClientConfig
-	errs := []error{readable("kubelet-client-certificate", tls.CertFile), readable("kubelet-client-key", tls.KeyFile)}
-	if (tls.CertFile == "") != (tls.KeyFile == "") {
-		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key must be given together"))
-	}
+	var errs flagcheck.Problems
+	errs.Readable("kubelet-client-certificate", tls.CertFile)
+	errs.Readable("kubelet-client-key", tls.KeyFile)
+	errs.Unless((tls.CertFile == "") == (tls.KeyFile == ""), "--kubelet-client-certificate and --kubelet-client-key must be given together")
 	if tls.CAFile != "" {
-		if _, err := cert.NewPool(tls.CAFile); err != nil && !(errors.Is(err, fs.ErrNotExist) && o.makes(tls.CAFile)) {
-			errs = append(errs, fmt.Errorf("--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err))
-		}
+		_, err := cert.NewPool(tls.CAFile)
+		errs.Unless(err == nil || errors.Is(err, fs.ErrNotExist) && o.makes(tls.CAFile), "--kubelet-certificate-authority must name a readable file with certificates in PEM: %w", err)
 	}
 	for _, kind := range o.Kubelet.PreferredAddressTypes {
-		if !slices.Contains(addressTypes, kind) {
-			errs = append(errs, fmt.Errorf("--kubelet-preferred-address-types %q must be one of %s", kind, strings.Join(addressTypes, ", ")))
-		}
+		errs.Unless(slices.Contains(addressTypes, kind), "--kubelet-preferred-address-types %q must be one of %s", kind, strings.Join(addressTypes, ", "))
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -171,11 +173,11 @@ func NewOptions() *Options {
 		Audit:                 audit.NewOptions(),
 		Metrics:               metrics.NewOptions(),
 
-		Features:                newFeatures(),
-		Coordination:            newCoordination(),
+		Features:                &genericoptions.FeatureOptions{EnableProfiling: true, EnablePriorityAndFairness: true},
+		Coordination:            leaderelection.LeaderElectionTimers{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
 		Egress:                  genericoptions.NewEgressSelectorOptions(),
 		Tracing:                 genericoptions.NewTracingOptions(),
-		Kubelet:                 newKubelet(),
+		Kubelet:                 kubeletclient.KubeletClientConfig{Port: 10250, ReadOnlyPort: 10255, PreferredAddressTypes: slices.Clone(addressTypes)},
 		DeleteCollectionWorkers: 1,
 	}
 }
@@ -278,32 +280,28 @@ func (o *Options) minRequestTimeout() time.Duration {
 
 // Complete checks the options and fills in those that follow from others. Errors name the flag and the values it accepts.
 func (o *Options) Complete() error {
-	errs := []error{o.completeServing(), o.completeKubelet(), o.checkOutbound(), o.ConsoleSignIn.Validate(o.Access.TrustsIssuers())}
-	if o.EndpointReconciler != leaseEndpoint && o.EndpointReconciler != noEndpoint {
-		errs = append(errs, fmt.Errorf("--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler))
-	}
+	errs := flagcheck.Problems{o.completeServing(), o.completeKubelet(), o.checkOutbound(), o.ConsoleSignIn.Validate(o.Access.TrustsIssuers())}
+	errs.Unless(o.EndpointReconciler == leaseEndpoint || o.EndpointReconciler == noEndpoint, "--endpoint-reconciler-type %q must be lease or none", o.EndpointReconciler)
 	for _, name := range o.TLSNames {
-		if err := pki.CheckName(name); err != nil {
-			errs = append(errs, fmt.Errorf("--tls-san: %w", err))
-		}
+		err := pki.CheckName(name)
+		errs.Unless(err == nil, "--tls-san: %w", err)
 	}
 	for i, text := range strings.Split(o.ServiceClusterIPRange, ",") {
 		_, cidr, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
 		switch {
 		case err != nil || i > 1:
-			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must be a CIDR such as 10.0.0.0/24, or one of each IP family, separated by a comma", o.ServiceClusterIPRange))
+			errs.Unless(false, "--service-cluster-ip-range %q must be a CIDR such as 10.0.0.0/24, or one of each IP family, separated by a comma", o.ServiceClusterIPRange)
 		case i == 0:
 			o.serviceRange = *cidr
 		case netutils.IsIPv6CIDR(cidr) == netutils.IsIPv6CIDR(&o.serviceRange):
-			errs = append(errs, fmt.Errorf("--service-cluster-ip-range %q must not have two ranges of one IP family", o.ServiceClusterIPRange))
+			errs.Unless(false, "--service-cluster-ip-range %q must not have two ranges of one IP family", o.ServiceClusterIPRange)
 		default:
 			o.secondRange = *cidr
 		}
 	}
 	for _, origin := range o.CORSAllowedOrigins {
-		if _, err := regexp.Compile(origin); err != nil {
-			errs = append(errs, fmt.Errorf("--cors-allowed-origins %q must be a regular expression: %w", origin, err))
-		}
+		_, err := regexp.Compile(origin)
+		errs.Unless(err == nil, "--cors-allowed-origins %q must be a regular expression: %w", origin, err)
 	}
 	if versions, err := resources.ParseRuntimeConfig(o.RuntimeConfig); err != nil {
 		errs = append(errs, err)
@@ -312,44 +310,33 @@ func (o *Options) Complete() error {
 	} else if o.Features.EnablePriorityAndFairness && !versions.ResourceEnabled(flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")) {
 		errs = append(errs, errors.New("--runtime-config must leave flowcontrol.apiserver.k8s.io/v1 on, or --enable-priority-and-fairness must be false"))
 	}
-	if !(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance) {
-		errs = append(errs, fmt.Errorf("--goaway-chance %v must be between 0 and %v", o.GoawayChance, maxGoawayChance))
-	}
+	errs.Unless(o.GoawayChance >= 0 && o.GoawayChance <= maxGoawayChance, "--goaway-chance %v must be between 0 and %v", o.GoawayChance, maxGoawayChance)
 	for _, directive := range o.HSTS {
-		if name, age, _ := strings.Cut(directive, "="); directive != "includeSubDomains" && directive != "preload" && (name != "max-age" || age == "") {
-			errs = append(errs, fmt.Errorf("--strict-transport-security-directives %q must be max-age=SECONDS, includeSubDomains or preload", directive))
-		}
+		name, age, _ := strings.Cut(directive, "=")
+		valid := directive == "includeSubDomains" || directive == "preload" || name == "max-age" && age != ""
+		errs.Unless(valid, "--strict-transport-security-directives %q must be max-age=SECONDS, includeSubDomains or preload", directive)
 	}
-	if port := o.KubernetesServiceNodePort; port != 0 && !o.ServiceNodePortRange.Contains(port) {
-		errs = append(errs, fmt.Errorf("--kubernetes-service-node-port %d must be 0 or in --service-node-port-range %s", port, &o.ServiceNodePortRange))
-	}
-	if o.DeleteCollectionWorkers < 1 {
-		errs = append(errs, fmt.Errorf("--delete-collection-workers %d must be 1 or more", o.DeleteCollectionWorkers))
-	}
+	port := o.KubernetesServiceNodePort
+	errs.Unless(port == 0 || o.ServiceNodePortRange.Contains(port), "--kubernetes-service-node-port %d must be 0 or in --service-node-port-range %s", port, &o.ServiceNodePortRange)
+	errs.Unless(o.DeleteCollectionWorkers >= 1, "--delete-collection-workers %d must be 1 or more", o.DeleteCollectionWorkers)
 	for flag, d := range map[string]time.Duration{"request-timeout": o.RequestTimeout, "min-request-timeout": o.minRequestTimeout()} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("--%s must be more than 0", flag))
-		}
+		errs.Unless(d > 0, "--%s must be more than 0", flag)
 	}
 	for flag, number := range map[string]int64{
 		"event-ttl": int64(o.EventTTL), "livez-grace-period": int64(o.LivezGracePeriod), "shutdown-delay-duration": int64(o.ShutdownDelay),
 		"shutdown-watch-termination-grace-period": int64(o.ShutdownWatchTermination), "max-connection-bytes-per-sec": o.MaxConnectionBytesPerSec,
 		"max-requests-inflight": int64(o.MaxInFlight), "max-mutating-requests-inflight": int64(o.MaxMutatingInFlight),
 	} {
-		if number < 0 {
-			errs = append(errs, fmt.Errorf("--%s must be 0 or more", flag))
-		}
+		errs.Unless(number >= 0, "--%s must be 0 or more", flag)
 	}
-	if err := controllers.Validate(o.Controllers, o.OtherControllers); err != nil {
-		errs = append(errs, fmt.Errorf("--controllers: %w", err))
-	}
+	err := controllers.Validate(o.Controllers, o.OtherControllers)
+	errs.Unless(err == nil, "--controllers: %w", err)
 	for _, err := range o.Metrics.Validate() {
-		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version and --allow-metric-labels: %w", err))
+		errs.Unless(false, "--show-hidden-metrics-for-version and --allow-metric-labels: %w", err)
 	}
 	if errors.Join(errs...) == nil {
 		errs = append(errs, o.checkServiceRange(), o.checkAdvertised())
 	}
-	var err error
 	o.sealer, err = o.SharedKeys.Load()
 	errs = append(errs, err)
 	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate())...)

@@ -15,6 +15,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/tracing"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
+
+	"github.com/sqube/sqube/server/flagcheck"
 )
 
 // outbound is how the server connects to other processes, and where it sends spans.
@@ -35,24 +37,20 @@ func addOutboundFlags(cluster, debug *pflag.FlagSet, egress *genericoptions.Egre
 
 // checkOutbound reads the files that the flags name.
 func (o *Options) checkOutbound() error {
-	var errs []error
+	var errs flagcheck.Problems
 	if path := o.Egress.ConfigFile; path != "" {
 		config, err := egressselector.ReadEgressSelectorConfiguration(path)
 		if err == nil {
 			err = egressselector.ValidateEgressSelectorConfiguration(config).ToAggregate()
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--egress-selector-config-file: %w", err))
-		}
+		errs.Unless(err == nil, "--egress-selector-config-file: %w", err)
 	}
 	if path := o.Tracing.ConfigFile; path != "" {
 		config, err := genericoptions.ReadTracingConfiguration(path)
 		if err == nil {
 			err = tracingapi.ValidateTracingConfiguration(config, utilfeature.DefaultFeatureGate, nil).ToAggregate()
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--tracing-config-file: %w", err))
-		}
+		errs.Unless(err == nil, "--tracing-config-file: %w", err)
 	}
 	return errors.Join(errs...)
 }

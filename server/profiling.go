@@ -19,11 +19,6 @@ import (
 	"github.com/sqube/sqube/server/connections"
 )
 
-// newFeatures returns kube-apiserver's defaults.
-func newFeatures() *genericoptions.FeatureOptions {
-	return &genericoptions.FeatureOptions{EnableProfiling: true, EnablePriorityAndFairness: true}
-}
-
 // addFeatureFlags adds kube-apiserver's flags for priority and fairness and for debugging, each to its section.
 func addFeatureFlags(limits, debug *pflag.FlagSet, o *genericoptions.FeatureOptions) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)

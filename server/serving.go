@@ -20,6 +20,7 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
 	"github.com/sqube/sqube/server/connections"
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/server/pki"
 )
 
@@ -54,27 +55,21 @@ func addServingFlags(fs *pflag.FlagSet, o *genericoptions.SecureServingOptions) 
 
 // completeServing checks the flags for the port and TLS.
 func (o *Options) completeServing() error {
-	var errs []error
+	var errs flagcheck.Problems
 	s := o.Serving
-	if s.BindPort < 1 || s.BindPort > 65535 {
-		errs = append(errs, fmt.Errorf("--secure-port %d must be between 1 and 65535", s.BindPort))
-	}
+	errs.Unless(s.BindPort >= 1 && s.BindPort <= 65535, "--secure-port %d must be between 1 and 65535", s.BindPort)
 	pair := &s.ServerCert.CertKey
-	if (pair.CertFile == "") != (pair.KeyFile == "") {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
-	}
+	errs.Unless((pair.CertFile == "") == (pair.KeyFile == ""), "--tls-cert-file and --tls-private-key-file must be given together")
 	if pair.CertFile == "" && s.ServerCert.CertDirectory != "" {
 		errs = append(errs, o.findServingPair())
 	}
-	errs = append(errs, readable("tls-cert-file", pair.CertFile), readable("tls-private-key-file", pair.KeyFile))
+	errs.Readable("tls-cert-file", pair.CertFile)
+	errs.Readable("tls-private-key-file", pair.KeyFile)
 	for _, named := range s.SNICertKeys {
-		if _, err := tls.LoadX509KeyPair(named.CertFile, named.KeyFile); err != nil {
-			errs = append(errs, fmt.Errorf("--tls-sni-cert-key %s,%s must name a certificate and its key: %w", named.CertFile, named.KeyFile, err))
-		}
+		_, err := tls.LoadX509KeyPair(named.CertFile, named.KeyFile)
+		errs.Unless(err == nil, "--tls-sni-cert-key %s,%s must name a certificate and its key: %w", named.CertFile, named.KeyFile, err)
 	}
-	if s.HTTP2MaxStreamsPerConnection < 0 {
-		errs = append(errs, errors.New("--http2-max-streams-per-connection must be 0 or more"))
-	}
+	errs.Unless(s.HTTP2MaxStreamsPerConnection >= 0, "--http2-max-streams-per-connection must be 0 or more")
 	if s.HTTP2MaxStreamsPerConnection == 0 {
 		s.HTTP2MaxStreamsPerConnection = connections.DefaultMaxStreams // like upstream
 	}
@@ -123,17 +118,6 @@ func (o *Options) findServingPair() error {
 		return fmt.Errorf("--cert-dir %s must hold both apiserver.crt and apiserver.key, or neither: %w", dir, errors.Join(noCert, noKey))
 	}
 	o.Serving.ServerCert.CertKey = pair
-	return nil
-}
-
-// readable returns an error that names the flag if path can't be read.
-func readable(flag, path string) error {
-	if path == "" {
-		return nil
-	}
-	if _, err := os.ReadFile(path); err != nil {
-		return fmt.Errorf("--%s must name a readable file: %w", flag, err)
-	}
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/sqube/sqube/server/connections"
@@ -17,8 +16,7 @@ import (
 // withSlowClientDetection lets the store see how fast the client of a watch reads, and end the response if it is too slow.
 func withSlowClientDetection(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || info.Verb != "watch" {
+		if !isWatch(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -45,12 +45,7 @@ without a server, there is sqube history.`,
   sqube changes deploy/web -n shop --field .spec.template
   sqube changes -A --user jane --operation delete
   sqube changes -A -w`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.output != "" && o.output != "json" && o.output != "wide" {
-				return fmt.Errorf("--output must be wide or json, not %q", o.output)
-			}
-			return o.run(cmd, args)
-		},
+		RunE: o.run,
 	}
 	o.addFlags(cmd.Flags())
 	return cmd
@@ -77,6 +72,9 @@ func (o *changesOptions) addFlags(fs *pflag.FlagSet) {
 }
 
 func (o *changesOptions) run(cmd *cobra.Command, args []string) error {
+	if o.output != "" && o.output != "json" && o.output != "wide" {
+		return fmt.Errorf("--output must be wide or json, not %q", o.output)
+	}
 	for flag, text := range map[string]string{"--since": o.since, "--until": o.until} {
 		if text == "" {
 			continue

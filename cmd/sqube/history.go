@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
-	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
 )
@@ -114,16 +111,7 @@ func (f *historyFilter) parse(now time.Time) error {
 }
 
 func (f *historyFilter) matches(v *inspect.Version) bool {
-	return v.WrittenAt >= f.from && (f.user == "" || v.User == f.user) && !(f.people && automatic(v.User))
-}
-
-// automatic reports whether a user is the server itself, kube-controller-manager, one of its controllers, or kube-scheduler.
-func automatic(name string) bool {
-	switch name {
-	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler, sqlstore.ExpiryAuthor:
-		return true
-	}
-	return strings.HasPrefix(name, serviceaccount.MakeUsername(metav1.NamespaceSystem, ""))
+	return v.WrittenAt >= f.from && (f.user == "" || v.User == f.user) && !(f.people && undo.Automatic(v.User))
 }
 
 // change is what history prints of a version.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -41,21 +41,16 @@ func (o *historyOptions) addFlags(fs *pflag.FlagSet) {
 }
 
 func (o *historyOptions) complete(options *sqlstore.Options) error {
-	var errs []error
-	if o.depth < 0 {
-		errs = append(errs, fmt.Errorf("--history %s must not be negative", o.depth))
-	}
-	if o.bytes.Sign() < 0 {
-		errs = append(errs, fmt.Errorf("--history-bytes %s must not be negative", o.bytes.String()))
-	}
+	var errs flagcheck.Problems
+	errs.Unless(o.depth >= 0, "--history %s must not be negative", o.depth)
+	errs.Unless(o.bytes.Sign() >= 0, "--history-bytes %s must not be negative", o.bytes.String())
 	var err error
 	rules := o.thin
 	if i := slices.Index(rules, defaultRules); i >= 0 {
 		rules = slices.Replace(slices.Clone(rules), i, i+1, history.DefaultRules...)
 	}
-	if options.HistoryThin, err = history.ParseRules(rules); err != nil {
-		errs = append(errs, fmt.Errorf("--history-thin: %w", err))
-	}
+	options.HistoryThin, err = history.ParseRules(rules)
+	errs.Unless(err == nil, "--history-thin: %w", err)
 	options.History = o.depth
 	return errors.Join(errs...)
 }

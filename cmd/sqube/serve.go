@@ -22,6 +22,7 @@ import (
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/controlplane"
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/logbackup"
@@ -133,22 +134,17 @@ func (o *serveOptions) complete() error {
 	var err error
 	o.datastore, err = datastore.Parse(o.database, o.server.DataDir)
 	o.selectControlPlane()
-	errs := []error{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes()}
-	require := func(ok bool, format string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, value))
-		}
-	}
-	require(o.store.Timeout >= time.Second, "--datastore-timeout %s must be at least 1s", o.store.Timeout)
-	require(o.store.Retention >= time.Second, "--retention %s must be at least 1s", o.store.Retention)
-	require(o.store.CompactInterval >= 0, "--compact-interval %s must not be negative", o.store.CompactInterval)
-	require(o.store.HeartbeatInterval >= 0 && o.store.HeartbeatInterval <= 10*time.Minute, "--node-heartbeat-interval %s must be between 0 and 10m", o.store.HeartbeatInterval)
-	require(o.store.RetentionRows == 0 || o.store.RetentionRows >= 100, "--retention-rows %d must be 0 or at least 100", o.store.RetentionRows)
-	require(o.cacheSize.Sign() >= 0, "--cache-size %s must not be negative", o.cacheSize.String())
+	errs := flagcheck.Problems{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes()}
+	errs.Unless(o.store.Timeout >= time.Second, "--datastore-timeout %s must be at least 1s", o.store.Timeout)
+	errs.Unless(o.store.Retention >= time.Second, "--retention %s must be at least 1s", o.store.Retention)
+	errs.Unless(o.store.CompactInterval >= 0, "--compact-interval %s must not be negative", o.store.CompactInterval)
+	errs.Unless(o.store.HeartbeatInterval >= 0 && o.store.HeartbeatInterval <= 10*time.Minute, "--node-heartbeat-interval %s must be between 0 and 10m", o.store.HeartbeatInterval)
+	errs.Unless(o.store.RetentionRows == 0 || o.store.RetentionRows >= 100, "--retention-rows %d must be 0 or at least 100", o.store.RetentionRows)
+	errs.Unless(o.cacheSize.Sign() >= 0, "--cache-size %s must not be negative", o.cacheSize.String())
 	errs = append(errs, o.history.complete(&o.store))
 	if o.archiveTo != "" {
 		o.archivePlace, err = logbackup.ParsePlace(o.archiveTo)
-		require(err == nil, "--archive: %w", err)
+		errs.Unless(err == nil, "--archive: %w", err)
 	}
 	if o.store.CacheBytes = o.cacheSize.Value(); o.store.CacheBytes == 0 {
 		o.store.CacheBytes = sqlstore.NoCache

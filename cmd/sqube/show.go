@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
 )
@@ -96,16 +97,7 @@ func shown(stored []byte, whole bool) ([]byte, error) {
 		return nil, err
 	}
 	if !whole {
-		applicable(object)
+		undo.Unset(object)
 	}
 	return terminal.YAML(object)
-}
-
-// applicable removes the fields that clients don't set.
-func applicable(object map[string]any) {
-	delete(object, "status")
-	metadata, _ := object["metadata"].(map[string]any)
-	for _, field := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
-		delete(metadata, field)
-	}
 }

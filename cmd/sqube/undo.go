@@ -44,12 +44,7 @@ it is run again.`,
 		Example: `  sqube undo deploy/web -n shop --to 10m
   sqube undo namespace shop --apply
   sqube undo --user jane --since 1h -n shop`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.output != "" && o.output != "json" {
-				return fmt.Errorf("--output must be json, not %q", o.output)
-			}
-			return o.run(cmd, args)
-		},
+		RunE: o.run,
 	}
 	o.addFlags(cmd.Flags())
 	return cmd
@@ -74,6 +69,9 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 }
 
 func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
+	if o.output != "" && o.output != "json" {
+		return fmt.Errorf("--output must be json, not %q", o.output)
+	}
 	out := cmd.OutOrStdout()
 	if err := o.load(); err != nil {
 		return err

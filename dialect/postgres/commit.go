@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -78,8 +79,9 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 			e.seen.Raise(committed.Last)
 			e.unnotified.cause = committed.Unnotified
 			return committed, nil
-		case counterBehind(err):
-			if err = e.jumpNow(ctx); err == nil {
+		case codeOf(err) == "22012": // see bump
+			jump := func(conn *pgxpool.Conn) error { return e.jumpRevision(ctx, conn.Conn().PgConn()) }
+			if err = e.writer.AcquireFunc(ctx, jump); err == nil {
 				continue
 			}
 		case serializationFailure(err):
@@ -145,8 +147,6 @@ func toColumns(group []dialect.Write) []any {
 
 // Exec runs a statement that changes the log, for repairs.
 func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
-	if _, err := e.writer.Exec(ctx, statement, args...); err != nil {
-		return failure(ctx, "execute", err)
-	}
-	return nil
+	_, err := e.writer.Exec(ctx, statement, args...)
+	return failure(ctx, "execute", err)
 }

@@ -171,15 +171,11 @@ SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, 
 
 // Purge implements dialect.Engine.
 func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
-	err := e.change(ctx, func(tx pgx.Tx) error {
+	return failure(ctx, "purge", e.change(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM past WHERE api_group = $1 AND resource = $2 AND key = $3 AND until <= $4", b.Group, b.Resource, b.Key, b.Until)
 		if err == nil {
 			_, err = tx.Exec(ctx, putBlock, b.Values()...)
 		}
 		return err
-	})
-	if err != nil {
-		return failure(ctx, "purge", err)
-	}
-	return nil
+	}))
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// failure classifies a database error. The error of ctx is returned unchanged; a connection that could not be made in time is
+// failure classifies a database error, unless it is nil. The error of ctx is returned unchanged; a connection that could not be made in time is
 // unavailable.
 func failure(ctx context.Context, op string, err error) error {
-	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+	if err == nil || ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
 	class := dialect.ErrUnavailable

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -60,14 +59,6 @@ func (e *Engine) bump() string {
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END,
   written_at = CASE WHEN written_at > $4::bigint THEN $3::bigint ELSE greatest(written_at, $3) END
 RETURNING revision, written_at, %s`, e.capabilities.incarnation, e.capabilities.replan)
-}
-
-// counterBehind reports whether err is that division by zero.
-func counterBehind(err error) bool { return codeOf(err) == "22012" }
-
-// jumpNow is jumpRevision on a connection of the pool.
-func (e *Engine) jumpNow(ctx context.Context) error {
-	return e.writer.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return e.jumpRevision(ctx, conn.Conn().PgConn()) })
 }
 
 // MayHold implements dialect.Engine: other servers may write to the database.

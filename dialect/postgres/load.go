@@ -30,10 +30,7 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 			return err
 		})
 	})
-	if err != nil {
-		err = failure(ctx, "load", err)
-	}
-	return cmp.Or(refused, err)
+	return cmp.Or(refused, failure(ctx, "load", err))
 }
 
 // copyInto copies what all passes to its argument into columns of a table. It returns an error from all, and stores it in refused too.

@@ -40,10 +40,7 @@ func (e *Engine) query(ctx context.Context, statement string, args []any, row fu
 			return seen, err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return seen, failure(ctx, "query", err)
-	}
-	return seen, nil
+	return seen, failure(ctx, "query", rows.Err())
 }
 
 // numbered returns a statement whose parameters are written as ? in Postgres' syntax.

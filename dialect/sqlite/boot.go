@@ -44,10 +44,7 @@ func (e *Engine) noteBoot(ctx context.Context) error {
 		return err
 	}
 	err = e.writer.QueryRowContext(ctx, "SELECT skipped_after, skipped_until FROM counter").Scan(&e.skipped.After, &e.skipped.Until)
-	if err != nil {
-		return failure("open", err)
-	}
-	return nil
+	return failure("open", err)
 }
 
 // jump records the boot, and makes the counter jump if another one was recorded. Only one range is kept: revisions before an
@@ -75,10 +72,7 @@ const holds = " holds"
 // MayHold implements dialect.Engine.
 func (e *Engine) MayHold(ctx context.Context) (bool, error) {
 	_, err := e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?", holds)
-	if err != nil {
-		return false, failure("open", err)
-	}
-	return true, nil
+	return err == nil, failure("open", err)
 }
 
 // skipHeld skips the revisions that the process before may have issued without a commit, if it was killed.

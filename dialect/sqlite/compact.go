@@ -123,8 +123,5 @@ func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) in
 	for rows.Next() {
 		some = true
 	}
-	if err := rows.Err(); err != nil {
-		return false, e.writeFailure("vacuum", err)
-	}
-	return some, nil
+	return some, e.writeFailure("vacuum", rows.Err())
 }

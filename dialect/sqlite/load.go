@@ -16,18 +16,11 @@ func (e *Engine) Load(ctx context.Context, counter dialect.Position, rows func(a
 	var refused error // by rows or past
 	err := e.transact(ctx, "load", func(tx *sql.Tx) error {
 		insert, put := tx.StmtContext(ctx, e.write.insert), tx.StmtContext(ctx, e.write.putBlock)
-		refused = rows(func(row *dialect.LogRow) error {
-			if err := add(ctx, insert, row); err != nil {
-				return failure("load", err)
-			}
-			return nil
-		})
+		refused = rows(func(row *dialect.LogRow) error { return failure("load", add(ctx, insert, row)) })
 		if refused == nil && past != nil {
 			refused = past.Blocks(func(b *dialect.Block) error {
-				if _, err := put.ExecContext(ctx, b.Values()...); err != nil {
-					return failure("load", err)
-				}
-				return nil
+				_, err := put.ExecContext(ctx, b.Values()...)
+				return failure("load", err)
 			})
 		}
 		if refused != nil {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -24,10 +25,7 @@ func (e *Engine) Query(ctx context.Context, statement string, args []any, row fu
 			return err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return failure("query", err)
-	}
-	return e.readMode.unchanged()
+	return cmp.Or(failure("query", rows.Err()), e.readMode.unchanged())
 }
 
 // Streams implements dialect.Engine: a result is produced row by row.
@@ -54,9 +52,9 @@ func (e *Engine) query(ctx context.Context, statement string, args []any) (*sql.
 	return stmt.QueryContext(ctx, args...)
 }
 
-// failure classifies a database error. The error of a context is returned unchanged.
+// failure classifies a database error, unless it is nil. The error of a context is returned unchanged.
 func failure(op string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	class := dialect.ErrUnavailable

@@ -337,7 +337,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
 		{"--authorization-mode=ABAC", "ABAC's authorization policy file not passed"},
 		{"--token-auth-file=/missing/file", "--token-auth-file must name a readable file: open /missing/file"},
-		{"--token-auth-file=/", "/ is a directory"},
+		{"--token-auth-file=/", "/: is a directory"},
 		{"--service-account-issuer=", "service-account-issuer should not be an empty string"},
 		{"--service-account-max-token-expiration=1m", "must be between 1 hour"},
 		{"--oidc-issuer-url=https://issuer", "oidc-issuer-url and oidc-client-id must be specified together"},

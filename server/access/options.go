@@ -8,7 +8,6 @@ package access
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
+	"github.com/sqube/sqube/server/flagcheck"
 	"github.com/sqube/sqube/server/pki"
 )
 
@@ -131,30 +131,21 @@ func errClientCA(err error) error {
 // Validate returns all problems with the flags as one error, including files that can't be opened. It may be called before Complete,
 // so that nothing is created for a server that will not start, and again after it.
 func (o *Options) Validate() error {
-	var errs []error
+	var errs flagcheck.Problems
 	for _, f := range o.files() {
-		if f.path == "" {
-			continue
-		}
-		if err := readable(f.path); err != nil {
-			errs = append(errs, fmt.Errorf("--%s must name a readable file: %w", f.flag, err))
-		}
+		errs.Readable(f.flag, f.path)
 	}
 	for _, mode := range o.Authorization.Modes {
-		if !modes.IsValidAuthorizationMode(mode) {
-			errs = append(errs, fmt.Errorf("--authorization-mode %q must be one of %s", mode, strings.Join(modes.AuthorizationModeChoices, ", ")))
-		}
+		errs.Unless(modes.IsValidAuthorizationMode(mode), "--authorization-mode %q must be one of %s", mode, strings.Join(modes.AuthorizationModeChoices, ", "))
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...) // upstream's checks would fail for the same files and modes
 	}
 	errs = slices.Concat(o.validateAuthentication(), o.Authorization.Validate())
-	if o.SigningEndpoint != "" && (o.SigningKeyFile != "" || len(o.Authentication.ServiceAccounts.KeyFiles) > 0) {
-		errs = append(errs, errors.New("--service-account-signing-endpoint must not be given with --service-account-signing-key-file or --service-account-key-file"))
-	}
-	if d := o.Authentication.ServiceAccounts.MaxExpiration; d != 0 && (d < minTokenExpiration || d > maxTokenExpiration) {
-		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d))
-	}
+	errs.Unless(o.SigningEndpoint == "" || o.SigningKeyFile == "" && len(o.Authentication.ServiceAccounts.KeyFiles) == 0,
+		"--service-account-signing-endpoint must not be given with --service-account-signing-key-file or --service-account-key-file")
+	d := o.Authentication.ServiceAccounts.MaxExpiration
+	errs.Unless(d == 0 || d >= minTokenExpiration && d <= maxTokenExpiration, "--service-account-max-token-expiration must be between 1 hour and 2^32 seconds, not %s", d)
 	return errors.Join(errs...)
 }
 
@@ -187,16 +178,4 @@ func (o *Options) files() []fileFlag {
 		files = append(files, fileFlag{"service-account-key-file", path})
 	}
 	return files
-}
-
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory", path)
-	}
-	return errors.Join(err, f.Close())
 }

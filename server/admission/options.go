@@ -4,14 +4,14 @@ package admission
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/sqube/sqube/server/flagcheck"
 )
 
 // Options hold --enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file and the flags
@@ -50,12 +50,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 // Validate returns all problems with the flags as one error, mostly with kube-apiserver's messages: an unknown plugin, one that is both
 // enabled and disabled, a file that can't be read.
 func (o *Options) Validate() error {
-	errs := o.kube.Validate()
-	if path := o.kube.GenericAdmission.ConfigFile; path != "" {
-		if _, err := os.ReadFile(path); err != nil {
-			errs = append(errs, fmt.Errorf("--admission-control-config-file must name a readable file: %w", err))
-		}
-	}
+	errs := flagcheck.Problems(o.kube.Validate())
+	errs.Readable("admission-control-config-file", o.kube.GenericAdmission.ConfigFile)
 	return errors.Join(errs...)
 }
 

@@ -66,14 +66,9 @@ type Services struct {
 	SecondaryIPRange net.IPNet
 	// NodePort is that of Service default/kubernetes, 0 for none.
 	NodePort int
-	// Repair keeps allocated addresses and ports in step with the Services.
-	Repair ServiceRepair
-}
-
-// ServiceRepair keeps allocated addresses and ports in step with the Services.
-type ServiceRepair interface {
-	// Run repairs until ctx ends, or until it can't continue. It calls ready when the first pass is complete.
-	Run(ctx context.Context, ready func())
+	// Repair keeps allocated addresses and ports in step with the Services until ctx ends, or until it can't continue. It calls ready
+	// when the first pass is complete.
+	Repair func(ctx context.Context, ready func())
 }
 
 // Endpoint is where this server is reached from the cluster's network.

@@ -189,11 +189,11 @@ func (r serviceRanges) Create(ctx context.Context, wanted *networkingv1.ServiceC
 
 // serviceRepairHook makes the allocated cluster IPs and node ports agree with the Services: after a crash between an allocation
 // and the write of the Service, and after a restore. It is ready after the first pass.
-func serviceRepairHook(repair ServiceRepair) *hook {
+func serviceRepairHook(repair func(ctx context.Context, ready func())) *hook {
 	return &hook{
 		name: "start-service-ip-repair-controllers",
 		serve: func(ctx context.Context, ready func()) error {
-			repair.Run(ctx, ready)
+			repair(ctx, ready)
 			if ctx.Err() == nil {
 				return errors.New("the repair of Service addresses and ports has stopped: see the log")
 			}

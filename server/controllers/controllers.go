@@ -255,7 +255,10 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 		changed, ended := s.resources.subscribe(), c.Track("discovery of kinds")
 		running.Go(func() {
 			defer ended()
-			s.followKinds(ctx, changed)
+			again(ctx, changed, func(ctx context.Context) { // the garbage collector does this too, if it runs
+				s.mapper.Reset()
+				<-ctx.Done()
+			})
 		})
 	}
 	running.Wait()

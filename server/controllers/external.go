@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -60,7 +61,7 @@ func (c Controller) internal() controller {
 		name: strings.TrimSuffix(c.Name, suffix), aliases: c.Aliases, other: true, off: c.Off, awaits: c.Awaits,
 		build: func(ctx context.Context, s *runState, _ clients) (func(context.Context), error) {
 			return c.Build(ctx, Shared{
-				As: s.config.as, Scheduler: s.config.scheduler(), Informers: s.shared, Metadata: s.metadata, Kinds: s.mapper,
+				As: s.config.as, Scheduler: s.config.LoopbackOf(user.KubeScheduler), Informers: s.shared, Metadata: s.metadata, Kinds: s.mapper,
 				Selected: s.selected, Started: s.started, Cluster: s.config.Cluster,
 			})
 		},
@@ -75,12 +76,4 @@ func (c Config) known() []controller {
 		known = append(known, other.internal())
 	}
 	return append(known, all...)
-}
-
-// followKinds refreshes the mapping of kinds when resources change. The garbage collector does this too, if it runs.
-func (s *runState) followKinds(ctx context.Context, changed <-chan struct{}) {
-	again(ctx, changed, func(ctx context.Context) {
-		s.mapper.Reset()
-		<-ctx.Done()
-	})
 }

@@ -240,6 +240,3 @@ func (c Config) as(account string) *rest.Config {
 	}
 	return c.LoopbackOf(serviceaccount.MakeUsername(metav1.NamespaceSystem, account), serviceaccount.MakeGroupNames(metav1.NamespaceSystem)...)
 }
-
-// scheduler returns the configuration of clients that act as kube-scheduler.
-func (c Config) scheduler() *rest.Config { return c.LoopbackOf(user.KubeScheduler) }

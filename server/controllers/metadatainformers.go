@@ -54,7 +54,7 @@ func newMetadataInformers(client metadata.Interface, shared *sharedInformers, c 
 
 // ForResource returns the informer for the resource.
 func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if whole[gvr] || m.shared.has(gvr) {
+	if _, requested := m.shared.requested.Load(gvr); requested || whole[gvr] {
 		return m.shared.ForResource(gvr)
 	}
 	m.mu.Lock()

@@ -110,12 +110,6 @@ func (s *sharedInformers) note(object runtime.Object, informer cache.SharedIndex
 	}
 }
 
-// has reports whether an informer of the resource's whole objects was requested.
-func (s *sharedInformers) has(resource schema.GroupVersionResource) bool {
-	_, found := s.requested.Load(resource)
-	return found
-}
-
 func (s *sharedInformers) record(informer cache.SharedIndexInformer, registration cache.ResourceEventHandlerRegistration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/flagcheck"
 )
 
 // Options are the flags. Those of kube-controller-manager have the same names.
@@ -69,7 +70,7 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 	others := o.Controllers()
 	controlled := controllers.Selects(selection, others)
 	any := controlled || controllers.Runs(selection, nil, controllers.Names()...)
-	var errs []error
+	var errs flagcheck.Problems
 	configured := o.managerFile != ""
 	o.upstream.VisitAll(func(f *pflag.Flag) {
 		users := o.users[f.Name]
@@ -84,9 +85,7 @@ func (o *Options) Complete(selection []string, serviceRange string) error {
 	if o.managerFile != "" && !any {
 		errs = append(errs, unused("controller-manager-config", nil))
 	}
-	if o.schedulerFile != "" && !o.Scheduler {
-		errs = append(errs, errors.New("--scheduler-config has no effect without --control-plane or --scheduler"))
-	}
+	errs.Unless(o.schedulerFile == "" || o.Scheduler, "--scheduler-config has no effect without --control-plane or --scheduler")
 	if controlled || configured && len(errs) == 0 {
 		errs = append(errs, o.completeManager(serviceRange))
 	}

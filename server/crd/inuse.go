@@ -34,10 +34,6 @@ type usedDefinition struct {
 	last        time.Time  // when the last one ended
 }
 
-func newInUse(slim informers.CustomResourceDefinitionInformer, whole wholeDefinitions) *inUse {
-	return &inUse{CustomResourceDefinitionInformer: slim, whole: whole, byName: map[string]*usedDefinition{}}
-}
-
 // begin records that a request uses a definition, until end is called.
 func (u *inUse) begin(name string) (end func()) {
 	if _, err := u.CustomResourceDefinitionInformer.Lister().Get(name); err != nil {

@@ -69,50 +69,39 @@ func (s *Server) Metadata(resource schema.GroupVersionResource) cache.ListerWatc
 	if _, err := s.informer.Lister().Get(resource.Resource + "." + resource.Group); err != nil {
 		return nil
 	}
-	source := &metadataSource{open: func() (*cache.ListWatch, factory.DestroyFunc, error) {
-		options := customResourceOptions(s.storage)
-		options.Codec = metadataCodec{options.Codec}
-		rows, destroy, err := newRows(options, resource.GroupResource(),
-			func() runtime.Object { return &metav1.PartialObjectMetadata{} },
-			func() runtime.Object { return &metav1.PartialObjectMetadataList{} })
-		return rows.listWatch(), destroy, err
-	}}
-	return &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}
-}
-
-// metadataSource opens a storage for an informer, until that stops.
-type metadataSource struct {
-	open func() (*cache.ListWatch, factory.DestroyFunc, error)
-	once sync.Once
-	rows *cache.ListWatch
-	err  error
-}
-
-// opened returns the storage. The context ends when the informer stops.
-func (s *metadataSource) opened(ctx context.Context) (*cache.ListWatch, error) {
-	s.once.Do(func() {
-		var destroy factory.DestroyFunc
-		if s.rows, destroy, s.err = s.open(); s.err == nil {
-			context.AfterFunc(ctx, destroy)
-		}
-	})
-	return s.rows, s.err
-}
-
-func (s *metadataSource) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	rows, err := s.opened(ctx)
-	if err != nil {
-		return nil, err
+	var once sync.Once
+	var stored rows
+	var failed error
+	opened := func(ctx context.Context) (*cache.ListWatch, error) { // ctx ends when the informer stops
+		once.Do(func() {
+			options := customResourceOptions(s.storage)
+			options.Codec = metadataCodec{options.Codec}
+			var destroy factory.DestroyFunc
+			stored, destroy, failed = newRows(options, resource.GroupResource(),
+				func() runtime.Object { return &metav1.PartialObjectMetadata{} },
+				func() runtime.Object { return &metav1.PartialObjectMetadataList{} })
+			if failed == nil {
+				context.AfterFunc(ctx, destroy)
+			}
+		})
+		return stored.listWatch(), failed
 	}
-	return rows.ListWithContext(ctx, o)
-}
-
-func (s *metadataSource) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	rows, err := s.opened(ctx)
-	if err != nil {
-		return nil, err
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			rows, err := opened(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return rows.ListWithContext(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			rows, err := opened(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return rows.WatchWithContext(ctx, o)
+		},
 	}
-	return rows.WatchWithContext(ctx, o)
 }
 
 // metadataCodec decodes the metadata of stored objects.

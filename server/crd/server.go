@@ -93,7 +93,7 @@ func New(c Config) (*Server, error) {
 		whole:    whole,
 		keep:     cmp.Or(c.KeepUnused, keepUnused),
 	}
-	s.inUse = newInUse(s.informer, whole)
+	s.inUse = &inUse{CustomResourceDefinitionInformer: s.informer, whole: whole, byName: map[string]*usedDefinition{}}
 	if s.catalog, err = newCatalog(s.informer.Informer()); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -40,9 +41,9 @@ func preferRaw(from rest.Storage, scope *handlers.RequestScope, objects http.Han
 	json := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.JSON))
 	protobuf := bytes(rawStore(store, scope, kinds[0].Kind, apistorage.Protobuf))
 	return func(w http.ResponseWriter, r *http.Request) {
-		format, ok := storedFormat(r, scope)
+		to, format, ok := asked(r, scope)
 		switch {
-		case !ok || responseAudited(r):
+		case !ok || to != nil || responseAudited(r):
 			objects(w, r)
 		case format == apistorage.JSON:
 			json(w, r)
@@ -58,17 +59,18 @@ func responseAudited(r *http.Request) bool {
 	return event != nil && event.GetEventLevel().GreaterOrEqual(auditapi.LevelRequestResponse)
 }
 
-// storedFormat returns the format of a response that has the objects as stored. It returns false for any other response: one
-// that is indented or in another format, a Table, a watch, an error.
-func storedFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Format, bool) {
+// asked returns the kind to which a response converts objects, nil for none, and its format. ok is false for any other response: one
+// that is indented or in another format, a watch, an error. Besides Accept, a query parameter and some user agents cause indentation.
+func asked(r *http.Request, scope *handlers.RequestScope) (to *schema.GroupVersionKind, format apistorage.Format, ok bool) {
 	if r.URL.RawQuery != "" && r.URL.Query().Has("watch") {
-		return 0, false
+		return nil, 0, false
 	}
 	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	if err != nil || options.Convert != nil || indented(form) {
-		return 0, false
+	if err != nil {
+		return nil, 0, false
 	}
-	return formatOf(options.Accepted.MediaType)
+	format, ok = formatOf(options.Accepted.MediaType)
+	return options.Convert, format, ok && (form.PrettySerializer == nil || form.Serializer != form.PrettySerializer)
 }
 
 // formatOf returns the format of a media type, or false if objects can't be sent in it as stored.
@@ -82,21 +84,13 @@ func formatOf(mediaType string) (apistorage.Format, bool) {
 	return 0, false
 }
 
-// indented reports whether an encoding is indented. Besides Accept, a query parameter and some user agents cause this.
-func indented(form runtime.SerializerInfo) bool {
-	return form.PrettySerializer != nil && form.Serializer == form.PrettySerializer
-}
-
 // plainStore returns the store that a REST storage is or embeds, if reads in the scope return objects as stored; nil otherwise.
 func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store {
 	if scope.Subresource != "" {
 		return nil
 	}
 	store := storeOf(from)
-	if store == nil || store.Decorator != nil {
-		return nil
-	}
-	if !stored(store.Storage.Storage) {
+	if store == nil || store.Decorator != nil || !stored(store.Storage.Storage) {
 		return nil
 	}
 	return store

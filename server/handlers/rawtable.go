@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/printers"
@@ -36,11 +35,15 @@ func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects
 	partial.NewListFunc = func() runtime.Object { return &metav1.PartialObjectMetadataList{} }
 	metadata := list(&partial)
 	return func(w http.ResponseWriter, r *http.Request) {
-		target, plainJSON := conversion(r, scope)
-		switch target.Kind {
-		case "Table":
-			table, ok := tableOf(r, scope, target.GroupVersion())
-			if !ok || !plainJSON || responseAudited(r) {
+		to, format, plain := asked(r, scope)
+		switch {
+		case to == nil:
+			objects(w, r)
+		case to.Kind == "PartialObjectMetadataList":
+			metadata(w, r)
+		default:
+			table, ok := tableOf(r, scope, to)
+			if !ok || !plain || format != apistorage.JSON || responseAudited(r) {
 				objects(w, r)
 				return
 			}
@@ -48,36 +51,19 @@ func preferRawTables(storage rest.Storage, scope *handlers.RequestScope, objects
 			r.Header = r.Header.Clone()
 			r.Header.Set("Accept", runtime.ContentTypeJSON)
 			tables(w, r)
-		case "PartialObjectMetadataList":
-			metadata(w, r)
-		default:
-			objects(w, r)
 		}
 	}
 }
 
-// conversion returns the kind that a list must be converted to, and whether the response is JSON without indentation. The kind is
-// empty if the list needs no conversion, or the request is not a list.
-func conversion(r *http.Request, scope *handlers.RequestScope) (to schema.GroupVersionKind, plainJSON bool) {
-	if r.URL.Query().Has("watch") {
-		return to, false
-	}
-	options, form, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	if err != nil || options.Convert == nil {
-		return to, false
-	}
-	return *options.Convert, options.Accepted.MediaType == runtime.ContentTypeJSON && !indented(form)
-}
-
-// tableOf returns the requested Table, or false if its options are invalid or its rows must contain whole objects.
-func tableOf(r *http.Request, scope *handlers.RequestScope, version schema.GroupVersion) (apistorage.Table, bool) {
+// tableOf returns the requested Table, or false if to is another kind, its options are invalid, or its rows must contain whole objects.
+func tableOf(r *http.Request, scope *handlers.RequestScope, to *schema.GroupVersionKind) (apistorage.Table, bool) {
 	options := &metav1.TableOptions{}
 	err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options)
-	if err != nil || len(metavalidation.ValidateTableOptions(options)) > 0 || options.IncludeObject == metav1.IncludeObject {
+	if err != nil || to.Kind != "Table" || len(metavalidation.ValidateTableOptions(options)) > 0 || options.IncludeObject == metav1.IncludeObject {
 		return apistorage.Table{}, false
 	}
 	return apistorage.Table{
-		Version:      version,
+		Version:      to.GroupVersion(),
 		WithMetadata: options.IncludeObject != metav1.IncludeNone,
 		Rows: func(ctx context.Context, part runtime.Object) (*metav1.Table, error) {
 			return scope.TableConvertor.ConvertToTable(ctx, part, options)

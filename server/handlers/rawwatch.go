@@ -26,7 +26,11 @@ func rawEvents(storage rest.Storage, scope *handlers.RequestScope) func(*http.Re
 		if !plain {
 			return r
 		}
-		format, ok := eventFormat(r, scope)
+		options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
+		if err != nil || options.Convert != nil {
+			return r
+		}
+		format, ok := formatOf(options.Accepted.MediaType)
 		if !ok {
 			return r
 		}
@@ -75,15 +79,6 @@ func (e *relay) Send(event []byte, size int) error {
 	_, err := e.Write(event)
 	e.count(size)
 	return err
-}
-
-// eventFormat returns the format of the objects of a watch, or false if they must be converted.
-func eventFormat(r *http.Request, scope *handlers.RequestScope) (apistorage.Format, bool) {
-	options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-	if err != nil || options.Convert != nil {
-		return 0, false
-	}
-	return formatOf(options.Accepted.MediaType)
 }
 
 // eventWriter buffers events that are ready at the same time, until the handler of the watch has no more and flushes: each write

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -35,9 +36,9 @@ func (a answers) to(r *http.Request) answered {
 	if !a.plain || responseAudited(r) {
 		return answered{}
 	}
-	format, ok := storedFormat(r, a.scope)
+	to, format, ok := asked(r, a.scope)
 	kind := metav1.TypeMeta{Kind: a.scope.Kind.Kind, APIVersion: a.scope.Kind.GroupVersion().String()}
-	return answered{apistorage.Raw{TypeMeta: kind, Format: format}, ok}
+	return answered{apistorage.Raw{TypeMeta: kind, Format: format}, ok && to == nil}
 }
 
 // write calls write and returns what to send in the response.
@@ -74,9 +75,15 @@ type answeredUpdater struct {
 func (u answeredUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (_ runtime.Object, created bool, err error) {
+	stack.Write()
 	written, err := u.write(ctx, func(ctx context.Context) (written runtime.Object, err error) {
 		written, created, err = u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
 		return written, err
 	})
 	return written, created, err
+}
+
+type answeredPatcher struct {
+	rest.Getter
+	answeredUpdater
 }

@@ -1,11 +1,9 @@
 package handlers
 
 import (
-	"context"
 	"net/http"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +92,7 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.UpdateResource(stackUpdater{answeredUpdater{updater, answers.to(r)}}, scope, admit)(w, r)
+		handlers.UpdateResource(answeredUpdater{updater, answers.to(r)}, scope, admit)(w, r)
 	}
 }
 
@@ -120,7 +118,7 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(stackPatcher{patcher, stackUpdater{answeredUpdater{patcher, answers.to(r)}}}, scope, admit, patches)(w, r)
+		handlers.PatchResource(answeredPatcher{patcher, answeredUpdater{patcher, answers.to(r)}}, scope, admit, patches)(w, r)
 	}
 }
 
@@ -153,26 +151,11 @@ func connect(connecter rest.Connecter, path string, scope *handlers.RequestScope
 	}
 }
 
-// Upstream's handlers start a goroutine for each write. The methods of these types are sqube's first code to run in it.
-
-// stackCreater makes the empty object at the beginning of each creation.
+// stackCreater makes the empty object at the beginning of each creation. Upstream's handlers start a goroutine for each write, in which
+// this method and that of answeredUpdater are sqube's first code to run.
 type stackCreater struct{ runtime.ObjectCreater }
 
 func (c stackCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	stack.Write()
 	return c.ObjectCreater.New(kind)
-}
-
-type stackUpdater struct{ rest.Updater }
-
-func (u stackUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
-	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
-) (runtime.Object, bool, error) {
-	stack.Write()
-	return u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
-}
-
-type stackPatcher struct {
-	rest.Getter
-	stackUpdater
 }

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -101,11 +102,7 @@ func restOptions(config *storagebackend.ConfigForResource, decorator generic.Sto
 // KeyPrefix returns the prefix of the keys of a resource's objects, without a trailing slash. The legacy group's empty name is written
 // "core", so that every key has the same number of parts.
 func KeyPrefix(resource schema.GroupResource) string {
-	group := resource.Group
-	if group == "" {
-		group = "core"
-	}
-	return "/" + group + "/" + resource.Resource
+	return "/" + cmp.Or(resource.Group, "core") + "/" + resource.Resource
 }
 
 // equivalentResources returns a registry in which two resources are equivalent if they are stored in the same place, for admission

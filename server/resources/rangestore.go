@@ -137,7 +137,7 @@ func (s *rangeStore) change(apply func() error) error {
 
 // Get returns the stored object, with an empty resourceVersion if there is none yet.
 func (s *rangeStore) Get() (*core.RangeAllocation, error) {
-	ctx, cancel := s.context()
+	ctx, cancel := context.WithTimeout(context.Background(), rangeTimeout)
 	defer cancel()
 	stored := &core.RangeAllocation{}
 	if err := s.storage.Get(ctx, s.key, storage.GetOptions{IgnoreNotFound: true}, stored); err != nil {
@@ -168,16 +168,11 @@ func (s *rangeStore) CreateOrUpdate(snapshot *core.RangeAllocation) error {
 
 // update runs a guaranteed update of the stored object, which calls replace again if another server was faster.
 func (s *rangeStore) update(replace func(*core.RangeAllocation) (*core.RangeAllocation, error)) error {
-	ctx, cancel := s.context()
+	ctx, cancel := context.WithTimeout(context.Background(), rangeTimeout)
 	defer cancel()
 	err := s.storage.GuaranteedUpdate(ctx, s.key, &core.RangeAllocation{}, true, nil,
 		storage.SimpleUpdate(func(input runtime.Object) (runtime.Object, error) {
 			return replace(input.(*core.RangeAllocation))
 		}), nil)
 	return storeerr.InterpretUpdateError(err, rangeAllocations, s.name)
-}
-
-// context returns the context of a change that the server itself makes, with a timeout.
-func (s *rangeStore) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), rangeTimeout)
 }

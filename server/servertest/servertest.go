@@ -128,7 +128,10 @@ func Start(o Options) (_ *Server, err error) {
 		close(s.ended)
 		return nil, errors.Join(err, s.Stop())
 	}
-	process := server.Process{Options: options, Store: o.storeOptions(), Open: s.openStore, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	open := func(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
+		return sqlstore.Open(ctx, s.engine, o)
+	}
+	process := server.Process{Options: options, Store: o.storeOptions(), Open: open, Built: func(_ context.Context, s *server.Server) { built <- s }}
 	go func() {
 		defer close(s.ended)
 		defer listener.Close()
@@ -146,7 +149,9 @@ func (s *Server) begin(ctx context.Context, o Options) (files manifests, listene
 		return files, nil, nil, err
 	}
 	if o.Virtual {
-		s.forward()
+		for _, begin := range []time.Time{sqlstore.FirstTime, s.moment} { // the first time that a store accepts, and that of a copy
+			time.Sleep(time.Until(begin)) // at once: nothing else happens
+		}
 	}
 	if files, err = s.read(o); err == nil {
 		listener, options, err = s.options(o)
@@ -176,7 +181,10 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 		options.Admission.Disable("ServiceAccount")
 	}
 	if o.Virtual {
-		s.virtual(options)
+		s.network = &pipenet.Network{}
+		options.Virtual, options.Dial = true, s.network.Dial
+		// Requests share the seats of priority and fairness by the time that they take, and here they take none.
+		options.Features.EnablePriorityAndFairness, options.MaxInFlight, options.MaxMutatingInFlight = false, 0, 0
 	}
 	listener, err := s.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,11 +206,6 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 		s.nodeGrace = options.ControllerSettings.NodeLifecycleController.NodeMonitorGracePeriod.Duration
 	}
 	return listener, options, nil
-}
-
-// openStore opens the database, which does not need to survive the process.
-func (s *Server) openStore(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
-	return sqlstore.Open(ctx, s.engine, o)
 }
 
 // prepare waits until the server is ready and installs the objects in the options' files.

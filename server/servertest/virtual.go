@@ -11,8 +11,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/sqube/sqube/server"
-	"github.com/sqube/sqube/server/pipenet"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -50,21 +48,6 @@ func checkTime(o Options) error {
 		return errors.New("in a bubble of testing/synctest, a server must have Options.Virtual")
 	}
 	return nil
-}
-
-// forward sets the clock of a bubble to a time that a store accepts, and not before that of a copy.
-func (s *Server) forward() {
-	for _, begin := range []time.Time{sqlstore.FirstTime, s.moment} {
-		time.Sleep(time.Until(begin)) // at once: nothing else happens
-	}
-}
-
-// virtual makes the server one of a bubble, whose connections are in memory.
-func (s *Server) virtual(options *server.Options) {
-	s.network = &pipenet.Network{}
-	options.Virtual, options.Dial = true, s.network.Dial
-	// Requests share the seats of priority and fairness by the time that they take, and here they take none.
-	options.Features.EnablePriorityAndFairness, options.MaxInFlight, options.MaxMutatingInFlight = false, 0, 0
 }
 
 // storeOptions returns the settings of the store. In a bubble, versions are removed rarely, since each look for them holds up the clock.

@@ -169,14 +169,10 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 		revision, _ := p.written(ctx, w) // it is done, whether it is known or not
 		return revision, nil
 	default:
-		patch := mergePatch(strip(w.live.DeepCopy().Object), w.target.Object)
-		metadata, ok := patch["metadata"].(map[string]any)
-		if !ok {
-			metadata = map[string]any{}
-			patch["metadata"] = metadata
-		}
-		metadata["resourceVersion"], metadata["uid"] = w.live.GetResourceVersion(), string(w.live.GetUID())
-		now, err := p.cluster.patch(ctx, resource, w.namespace, w.name, patch)
+		target := w.target.DeepCopy()
+		target.SetResourceVersion(w.live.GetResourceVersion())
+		target.SetUID(w.live.GetUID())
+		now, err := p.cluster.patch(ctx, resource, w.namespace, w.name, mergePatch(strip(w.live.DeepCopy().Object), target.Object))
 		if err != nil {
 			return 0, err
 		}
@@ -224,7 +220,7 @@ func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupV
 	if w.of(definitions) {
 		err = p.retry(ctx, func() error {
 			now, err := p.cluster.get(ctx, resource, "", w.name)
-			if err == nil && !isEstablished(now) {
+			if err == nil && !met(now, "Established") {
 				err = apierrors.NewNotFound(resource.GroupResource(), w.name)
 			}
 			return err
@@ -242,11 +238,12 @@ func (p *planner) retry(ctx context.Context, do func() error) (last error) {
 	return last
 }
 
-func isEstablished(definition *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+// met reports whether one of these conditions of an object is true.
+func met(o *unstructured.Unstructured, types ...any) bool {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, ok := c.(map[string]any)
-		return ok && condition["type"] == "Established" && condition["status"] == string(metav1.ConditionTrue)
+		return ok && slices.Contains(types, condition["type"]) && condition["status"] == string(metav1.ConditionTrue)
 	})
 }
 

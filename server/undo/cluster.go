@@ -63,11 +63,7 @@ func (c *cluster) in(resource schema.GroupVersionResource, namespace string) dyn
 }
 
 func (c *cluster) get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
-	found, err := c.in(resource, namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
+	return c.in(resource, namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 func (c *cluster) create(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {

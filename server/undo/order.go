@@ -30,20 +30,10 @@ var ranks = [][]string{
 }
 
 func (k key) rank() int {
-	name := k.resource
-	if k.group != "" {
-		name += "." + k.group
+	if i := slices.IndexFunc(ranks, func(resources []string) bool { return slices.Contains(resources, k.full()) }); i >= 0 {
+		return i
 	}
-	rest := 0
-	for i, resources := range ranks {
-		if slices.Contains(resources, name) {
-			return i
-		}
-		if len(resources) == 0 {
-			rest = i
-		}
-	}
-	return rest
+	return slices.IndexFunc(ranks, func(resources []string) bool { return len(resources) == 0 })
 }
 
 // order sorts steps: what is created before what needs it, owners before what they own; then what is put back; then what is deleted, in

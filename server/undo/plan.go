@@ -54,7 +54,7 @@ func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
-	p.spec, p.selection = spec, newSelection(p.past)
+	p.spec, p.selection = spec, &selection{past: p.past, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}}
 	p.uids, p.planned, p.defined, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	if err := p.choose(ctx); err != nil {
 		return nil, err

@@ -39,10 +39,6 @@ type ended struct {
 	from int64 // the revision of the change that marked it, or else removed it
 }
 
-func newSelection(p *past) *selection {
-	return &selection{past: p, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}}
-}
-
 // add takes a change back.
 func (s *selection) add(c *change) error {
 	if c.Operation == deletion || c.ends() {
@@ -128,14 +124,17 @@ func (c *ChangeSelector) one(change *history.Change) bool {
 	return c.AfterRevision == change.ID-1 && c.BeforeRevision == change.ID+1
 }
 
-// automatic reports whether a user is a part of the control plane.
-func automatic(name string) bool {
+// Automatic reports whether a user is the server itself, kube-controller-manager, one of its controllers, or kube-scheduler.
+func Automatic(name string) bool {
 	switch name {
 	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler, sqlstore.ExpiryAuthor:
 		return true
 	}
-	return strings.HasPrefix(name, serviceaccount.MakeUsername("kube-system", "")) || strings.HasPrefix(name, "system:node:")
+	return strings.HasPrefix(name, serviceaccount.MakeUsername("kube-system", ""))
 }
+
+// automatic is Automatic or a node.
+func automatic(name string) bool { return Automatic(name) || strings.HasPrefix(name, "system:node:") }
 
 // object selects the changes of one object since a moment, or its deletion.
 func (s *selection) object(ctx context.Context, k key, to *Moment) error {

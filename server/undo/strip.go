@@ -33,11 +33,7 @@ func strip(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
-	delete(object, "status")
-	metadata, _ := object["metadata"].(map[string]any)
-	for _, name := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
-		delete(metadata, name)
-	}
+	metadata := Unset(object)
 	if finalizers, ok := metadata["finalizers"].([]any); ok {
 		kept := slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" || f == "orphan" })
 		if metadata["finalizers"] = kept; len(kept) == 0 {
@@ -53,6 +49,16 @@ func strip(object map[string]any) map[string]any {
 		}
 	}
 	return object
+}
+
+// Unset removes from an object what clients do not set, its status and a part of its metadata, and returns the rest of that.
+func Unset(object map[string]any) (metadata map[string]any) {
+	delete(object, "status")
+	metadata, _ = object["metadata"].(map[string]any)
+	for _, name := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
+		delete(metadata, name)
+	}
+	return metadata
 }
 
 // made are the built-in kinds that a controller makes for an owner of another.
@@ -93,16 +99,9 @@ func remade(k key, o *unstructured.Unstructured) string {
 
 // finished returns why an object must not run again, "" if it may.
 func finished(o *unstructured.Unstructured) string {
-	switch phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); {
-	case o.GetKind() == "Pod" && (phase == "Succeeded" || phase == "Failed"):
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	if o.GetKind() == "Pod" && (phase == "Succeeded" || phase == "Failed") || o.GetKind() == "Job" && met(o, "Complete", "Failed") {
 		return "it has ended, and would run again"
-	case o.GetKind() == "Job":
-		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok && c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed") {
-				return "it has ended, and would run again"
-			}
-		}
 	}
 	return ""
 }

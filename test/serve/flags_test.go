@@ -138,7 +138,7 @@ func TestWrongFlags(t *testing.T) {
 		{"--requestheader-client-ca-file=" + missing, "--requestheader-client-ca-file must name a readable file: open " + missing},
 		{"--service-account-key-file=" + missing, "--service-account-key-file must name a readable file: open " + missing},
 		{"--service-account-signing-key-file=" + missing, "--service-account-signing-key-file must name a readable file: open " + missing},
-		{"--token-auth-file=/", "--token-auth-file must name a readable file: / is a directory"},
+		{"--token-auth-file=/", "--token-auth-file must name a readable file: read /: is a directory"},
 	} {
 		t.Run(c.flags, func(t *testing.T) {
 			t.Parallel()
