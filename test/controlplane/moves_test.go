@@ -68,10 +68,10 @@ func TestStepsAside(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.Logged(t, "the controllers here have stopped")
-		s.Logged(t, "the scheduler here has stopped")
-		s.Logged(t, "its controllers run here again")
-		s.Logged(t, "the scheduler here runs again")
+		s.Logged(t, "the controllers here have stopped", 1)
+		s.Logged(t, "the scheduler here has stopped", 1)
+		s.Logged(t, "its controllers run here again", 1)
+		s.Logged(t, "the scheduler here runs again", 1)
 		deploy(t, c, "again", 2)
 		s.Stop(t)
 	})
@@ -93,7 +93,7 @@ func TestLosesTheLease(t *testing.T) {
 		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		return err == nil
 	})
-	s.Logged(t, "the controllers have stopped here: this server has lost its Lease")
+	s.Logged(t, "the controllers have stopped here: this server has lost its Lease", 1)
 	deploy(t, c, "after", 2)
 	s.Stop(t)
 }

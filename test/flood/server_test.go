@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,10 +18,8 @@ import (
 )
 
 const (
-	// memoryLimit is the maximum peak memory of the process in MiB.
-	memoryLimit = 512
-	// memoryGuard is the size in MiB at which the server is killed, to protect the machine.
-	memoryGuard = 4096
+	// memoryLimit is the maximum peak memory of the process in bytes.
+	memoryLimit = 512 << 20
 	// answerTimeout limits a response on a machine with two cores, shared with the attack and other tests. A successful attack
 	// blocks others for minutes.
 	answerTimeout = harness.Patience
@@ -74,11 +70,10 @@ func (s *target) credentials(i int) *tls.Config {
 // request, and the administrator's, which keeps its connection. Afterwards it checks the server's peak memory.
 func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	t.Helper()
-	// Resets the kernel's record of the peak memory.
-	harness.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0))
+	s.ResetPeak(t)
+	stop := s.Guard(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
-	watching.Go(func() { s.guard(ctx, t) })
 	stranger := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.anonymous.Clone(), DisableKeepAlives: true}}
 	known := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{TLSClientConfig: s.administrator.Clone(), ForceAttemptHTTP2: true}}
 	watching.Go(func() { probe(ctx, t, stranger, s.URL+"/livez") })
@@ -86,11 +81,10 @@ func (s *target) under(t *testing.T, attack func(ctx context.Context)) {
 	attack(ctx)
 	cancel()
 	watching.Wait()
+	stop()
 	known.CloseIdleConnections()
-	peak, err := s.memory("VmHWM")
-	harness.Must(t, err)
-	if peak > memoryLimit {
-		t.Errorf("the server used %d MiB, and may use %d", peak, memoryLimit)
+	if peak := s.Memory(t, "VmHWM"); peak > memoryLimit {
+		t.Errorf("the server used %d MiB, and may use %d", peak>>20, memoryLimit>>20)
 	}
 }
 
@@ -117,38 +111,4 @@ func probe(ctx context.Context, t *testing.T, client *http.Client, url string) {
 		case <-time.After(probeInterval):
 		}
 	}
-}
-
-// guard kills the server if it becomes so large that it endangers the machine.
-func (s *target) guard(ctx context.Context, t *testing.T) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.Ended():
-			return
-		case <-time.After(probeInterval):
-		}
-		if size, err := s.memory("VmRSS"); err == nil && size > memoryGuard {
-			t.Errorf("the server was killed at %d MiB", size)
-			_ = syscall.Kill(s.Pid(), syscall.SIGKILL) // it may have just ended
-			return
-		}
-	}
-}
-
-// memory reads a figure of /proc/PID/status, in MiB.
-func (s *target) memory(name string) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			var kib int
-			_, err := fmt.Sscanf(rest, "%d kB", &kib)
-			return kib / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no %s", name)
 }

@@ -151,7 +151,7 @@ func TestLosingPostgres(t *testing.T) {
 		left = serving(t, c)
 		return len(left) <= before
 	})
-	if found := regexp.MustCompile(`(?m)^panic: .*|.*panicked: true.*|.*Observed a panic.*`).Find(c.Output(t)); found != nil {
+	if found := regexp.MustCompile(`(?m)^panic: .*|.*panicked: true.*|.*Observed a panic.*`).FindString(c.Log(t)); found != "" {
 		t.Errorf("the server's log has a panic: %s", found)
 	}
 	c.Stop(t)

@@ -111,7 +111,7 @@ func (w *withheld) fails(t *testing.T, name, logged string, lose, recover func()
 		asking.Wait()
 		harness.Eventually(t, "the log has "+logged, func() bool {
 			w.send(t, forms[0], administrator) // frequent failures are not all logged
-			return regexp.MustCompile(logged).Match(w.Output(t))
+			return regexp.MustCompile(logged).MatchString(w.Log(t))
 		})
 		harness.Must(t, recover())
 		w.WaitReady(t)

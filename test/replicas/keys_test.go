@@ -50,7 +50,7 @@ func TestSharedKeys(t *testing.T) {
 	t.Run("a token from one is valid on the other", func(t *testing.T) { tokens(t, replicas) })
 	t.Run("what one creates first is no error to the other", func(t *testing.T) {
 		for i, r := range replicas {
-			if log := r.Output(t); bytes.Contains(log, []byte("already exists")) {
+			if log := r.Log(t); strings.Contains(log, "already exists") {
 				t.Errorf("server %d logs\n%s", i, log)
 			}
 		}

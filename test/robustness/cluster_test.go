@@ -114,7 +114,7 @@ func (c *cluster) supervise(ctx context.Context) (wait func()) {
 	var running sync.WaitGroup
 	for _, s := range c.servers {
 		running.Go(func() {
-			c.keep(ctx, fmt.Sprintf("server %d", s.number), &s.mu, s.Ended, s.Relaunch)
+			c.keep(ctx, fmt.Sprintf("server %d", s.number), &s.mu, func() <-chan struct{} { return s.Exited() }, s.Relaunch)
 		})
 	}
 	if p := c.postgres; p != nil {

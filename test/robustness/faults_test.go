@@ -154,12 +154,12 @@ func (s *server) down(signal syscall.Signal, last func()) error {
 		return err
 	}
 	select {
-	case <-s.Ended():
+	case <-s.Exited():
 	case <-time.After(grace):
 		if err := syscall.Kill(s.Pid(), syscall.SIGKILL); err != nil {
 			return err
 		}
-		<-s.Ended()
+		<-s.Exited()
 	}
 	last()
 	return nil

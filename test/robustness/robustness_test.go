@@ -1,7 +1,7 @@
 package robustness
 
 import (
-	"bytes"
+	"strings"
 	"context"
 	"flag"
 	"fmt"
@@ -134,9 +134,9 @@ func settle(ctx context.Context, work *workload.Workload) (errs []error) {
 // panics searches the logs for panics, which no fault may cause.
 func (c *cluster) panics(t *testing.T) (errs []error) {
 	for _, s := range c.servers {
-		for line := range bytes.Lines(s.Output(t)) {
+		for line := range strings.Lines(s.Log(t)) {
 			for _, word := range []string{"panic:", "panicked: true", "Observed a panic", "fatal error:"} {
-				if bytes.Contains(line, []byte(word)) {
+				if strings.Contains(line, word) {
 					errs = append(errs, fmt.Errorf("server %d wrote %s", s.number, line))
 				}
 			}
@@ -165,7 +165,7 @@ func (c *cluster) save(t *testing.T, h *history.History, errs []error) {
 		files["errors"] = append(files["errors"], err.Error()+"\n"...)
 	}
 	for _, s := range c.servers {
-		files[fmt.Sprintf("server-%d.log", s.number)] = s.Output(t)
+		files[fmt.Sprintf("server-%d.log", s.number)] = []byte(s.Log(t))
 	}
 	if c.postgres != nil {
 		if files["postgres.log"], err = c.postgres.Log(); err != nil {

@@ -53,7 +53,7 @@ func startUpstream(t *testing.T, datastore string) *sqube.Server {
 		"--cluster-signing-cert-file", key("ca.crt"), "--cluster-signing-key-file", key("ca.key"),
 	}, settings...)...)
 	launch(t, "kube-scheduler", "--kubeconfig", s.Kubeconfig, "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000")
-	s.Logged(t, "a kube-controller-manager is active")
+	s.Logged(t, "a kube-controller-manager is active", 1)
 	return s
 }
 

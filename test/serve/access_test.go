@@ -35,13 +35,13 @@ func TestWhoMayDoWhat(t *testing.T) {
 	} {
 		for token, code := range want {
 			asks := func() error {
-				if got := status(t, s.url+path, token); got != code {
+				if got := status(t, s.URL+path, token); got != code {
 					return fmt.Errorf("%s with token %q returns %d, want %d", path, token, got, code)
 				}
 				return nil
 			}
 			if code == http.StatusOK { // once the authorizer has heard of the default roles
-				eventually(t, "it is allowed", asks)
+				harness.Retry(t, "it is allowed", asks)
 			} else if err := asks(); err != nil {
 				t.Error(err)
 			}
@@ -52,15 +52,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 // TestNoAnonymous checks that requests without credentials are rejected.
 func TestNoAnonymous(t *testing.T) {
 	t.Parallel()
-	dataDir := filepath.Join(t.TempDir(), "data")
-	args := serveArgs(t, dataDir, "--anonymous-auth=false")
-	s := &server{process: start(t, args), url: "https://127.0.0.1:" + args[6], dataDir: dataDir}
-	eventually(t, "it serves", func() error {
-		_, err := insecure.Get(s.url + "/livez")
-		return err
-	})
+	s := serve(t, []string{"--anonymous-auth=false"})
 	for _, path := range []string{"/livez", "/version", "/api/v1/namespaces"} {
-		if got := status(t, s.url+path, ""); got != http.StatusUnauthorized {
+		if got := status(t, s.URL+path, ""); got != http.StatusUnauthorized {
 			t.Errorf("%s returns %d", path, got)
 		}
 	}

@@ -76,7 +76,7 @@ func TestServiceAccountKeys(t *testing.T) {
 
 	s := serve(t, []string{"--service-account-signing-key-file=" + signing, "--service-account-key-file=" + private,
 		"--service-account-key-file=" + others, "--service-account-key-file=" + write("sa.pub", public(signer))})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
 	harness.Must(t, err)
 	var published struct{ Keys []any }

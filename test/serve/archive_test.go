@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +57,7 @@ func archivedVersions(t *testing.T, place, resource string) (versions []archived
 // awaitForgotten waits until a server, and so its database, no longer keeps a revision of the ConfigMap "kept".
 func awaitForgotten(t *testing.T, c kubernetes.Interface, revision string, database []string) {
 	t.Helper()
-	eventually(t, "revision "+revision+" is compacted", func() error {
+	harness.Retry(t, "revision "+revision+" is compacted", func() error {
 		if compacted := sqube.StoreMetrics(t, c)["compacted_revision"]; compacted < float64(number(t, revision)) {
 			return fmt.Errorf("only up to %.0f", compacted)
 		}
@@ -96,9 +95,8 @@ func TestArchive(t *testing.T) {
 		place := filepath.Join(t.TempDir(), "archive")
 		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
 		args := append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...)
-		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
-		s := serveAt(t, dir, port, args, openUmask)
-		c := client(t, s.kubeconfig())
+		s := serve(t, args, openUmask)
+		c := client(t, s.Kubeconfig)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "Zm9yIG5vIG9uZQ"}}
 		_, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
 		harness.Must(t, err)
@@ -110,9 +108,8 @@ func TestArchive(t *testing.T) {
 		for i := range 120 {
 			if i%40 == 20 {
 				awaitForgotten(t, c, revisions[i-20], database)
-				s.signal(t, syscall.SIGKILL)
-				s.wait(t)
-				s = serveAt(t, dir, port, args)
+				s.Kill(t)
+				s.Start(t)
 			}
 			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
 		}
@@ -143,7 +140,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("the versions of the secret are %v", got)
 		}
 		isPrivate(t, place)
-		s.terminate(t)
+		s.Stop(t)
 
 		versions, content := archivedVersions(t, place, "configmaps")
 		archivedOnce(t, versions, revisions)
@@ -187,19 +184,18 @@ func TestArchiveOfWhatIsThere(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
-		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
-		s := serveAt(t, dir, port, database)
-		c := client(t, s.kubeconfig())
+		s := serve(t, database)
+		c := client(t, s.Kubeconfig)
 		revisions := []string{setData(t, c, "kept", "first"), setData(t, c, "kept", "second")}
-		s.terminate(t)
+		s.Stop(t)
 		place := t.TempDir()
-		s = serveAt(t, dir, port, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
+		s = serveAgain(t, s, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
 		revisions = append(revisions, setData(t, c, "kept", "third"))
 		awaitForgotten(t, c, revisions[1], database)
 		if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
 			t.Errorf("of revisions %v the history has %v", revisions, got)
 		}
-		s.terminate(t)
+		s.Stop(t)
 	})
 }
 
@@ -222,14 +218,14 @@ func TestArchiveFails(t *testing.T) {
 		place := filepath.Join(t.TempDir(), "archive")
 		database := []string{"--datastore", engine.Datastore}
 		s := serve(t, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		awaitBackup(t, place, setData(t, c, "kept", "before"))
 		mend := breakPlace(t, place)
 		var revisions []string
 		for i := range 5 {
 			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
 		}
-		eventually(t, "the metrics report that the archive fails, and what waits", func() error {
+		harness.Retry(t, "the metrics report that the archive fails, and what waits", func() error {
 			found := sqube.StoreMetrics(t, c)
 			if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
 				return fmt.Errorf("the metrics are %v", found)
@@ -237,18 +233,18 @@ func TestArchiveFails(t *testing.T) {
 			return nil
 		})
 		showsVersion(t, "kept", revisions[0], "value-0", database)
-		s.logs(t, "writing the archive failed, so versions stay in the database", 1)
+		s.Logged(t, "writing the archive failed, so versions stay in the database", 1)
 		mend()
 		awaitForgotten(t, c, revisions[0], database)
-		eventually(t, "the metrics are back to normal", func() error {
+		harness.Retry(t, "the metrics are back to normal", func() error {
 			if found := sqube.StoreMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
 				return fmt.Errorf("the metrics are %v", found)
 			}
 			return nil
 		})
 		showsVersion(t, "kept", revisions[0], "value-0", append([]string{"--archive", place}, database...))
-		s.logs(t, "the archive works again", 1)
-		s.terminate(t)
+		s.Logged(t, "the archive works again", 1)
+		s.Stop(t)
 	})
 }
 
@@ -257,8 +253,8 @@ func TestArchiveFailsForLong(t *testing.T) {
 	t.Parallel()
 	place := filepath.Join(t.TempDir(), "archive")
 	s := serve(t, []string{"--archive", place, "--retention", "1h", "--retention-rows", "100", "--history=0", "--compact-interval", "100ms"})
-	c := client(t, s.kubeconfig())
-	database := []string{"--data-dir", s.dataDir}
+	c := client(t, s.Kubeconfig)
+	database := []string{"--data-dir", s.DataDir}
 	first := setData(t, c, "kept", "before")
 	awaitBackup(t, place, first)
 	mend := breakPlace(t, place)
@@ -267,8 +263,8 @@ func TestArchiveFailsForLong(t *testing.T) {
 		setData(t, c, "kept", fmt.Sprint(i))
 	}
 	awaitForgotten(t, c, missed, database)
-	if text := s.read(t, "stderr"); !strings.Contains(text, "removing versions that are not archived, since there are more than --retention-rows") {
-		t.Errorf("the log is\n%s", tail(text))
+	if text := s.Log(t); !strings.Contains(text, "removing versions that are not archived, since there are more than --retention-rows") {
+		t.Errorf("the log is\n%s", text)
 	}
 	mend()
 	last := setData(t, c, "kept", "last")
@@ -280,7 +276,7 @@ func TestArchiveFailsForLong(t *testing.T) {
 	if !strings.Contains(text, "(the previous version is no longer kept)") || !strings.Contains(text, "\n"+first+" ") || !strings.Contains(text, "\n"+last+" ") {
 		t.Errorf("the history is\n%s", text)
 	}
-	s.terminate(t)
+	s.Stop(t)
 }
 
 // TestArchiveOfReplicas runs two servers with one database and one archive, and kills the one that writes the archive.
@@ -289,18 +285,17 @@ func TestArchiveOfReplicas(t *testing.T) {
 	place := t.TempDir()
 	database := []string{"--datastore", harness.Postgres(t)}
 	args := append([]string{"--archive", place, "--retention", "1s", "--history=0", "--pki-encryption-key-file", sqube.KeyFile(t)}, database...)
-	servers := []*server{serve(t, args), serve(t, args)}
+	servers := []*sqube.Server{serve(t, args), serve(t, args)}
 	var clients []kubernetes.Interface
 	for _, s := range servers {
-		clients = append(clients, client(t, s.kubeconfig()))
+		clients = append(clients, client(t, s.Kubeconfig))
 	}
-	servers[1].logs(t, "another server writes the archive", 1)
+	servers[1].Logged(t, "another server writes the archive", 1)
 	var revisions []string
 	for i := range 40 {
 		if i == 20 {
 			awaitForgotten(t, clients[0], revisions[10], database)
-			servers[0].signal(t, syscall.SIGKILL)
-			servers[0].wait(t)
+			servers[0].Kill(t)
 			clients[0] = clients[1]
 		}
 		revisions = append(revisions, setData(t, clients[i%2], "kept", fmt.Sprint("value-", i)))
@@ -309,7 +304,7 @@ func TestArchiveOfReplicas(t *testing.T) {
 	if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
 		t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
 	}
-	servers[1].terminate(t)
+	servers[1].Stop(t)
 	versions, _ := archivedVersions(t, place, "configmaps")
 	archivedOnce(t, versions, revisions)
 }

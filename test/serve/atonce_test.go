@@ -68,7 +68,7 @@ func deletesAtOnce(t *testing.T, c kubernetes.Interface, n int) {
 		_, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
 		harness.Must(t, err)
 	}
-	eventually(t, "the webhook is called", func() error {
+	harness.Retry(t, "the webhook is called", func() error {
 		create("first")
 		harness.Must(t, maps.Delete(t.Context(), "first", metav1.DeleteOptions{}))
 		if !known.Load() {

@@ -55,7 +55,7 @@ func TestBackupRestore(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
 		s := serve(t, database)
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		setData(t, c, "kept", "before")
 		setData(t, c, "gone", "before")
 		file := filepath.Join(t.TempDir(), "backup")
@@ -93,7 +93,7 @@ func TestBackupRestore(t *testing.T) {
 		}
 
 		refuses(t, "in use by another sqube", append([]string{"restore", file, "--force"}, database...))
-		s.terminate(t)
+		s.Stop(t)
 		refuses(t, "is not empty: give another --datastore, or --force", append([]string{"restore", file}, database...))
 		// A database can be restored in place, and is not lost if that fails.
 		succeeds(t, append([]string{"restore", engine.Datastore, "--to-revision", moment, "--force"}, database...))
@@ -113,8 +113,8 @@ func TestBackupRestore(t *testing.T) {
 			t.Errorf("the restore prints %q", text)
 		}
 
-		again := serveAt(t, s.dataDir, freePort(t), database)
-		c = client(t, again.kubeconfig())
+		again := serveIn(t, s.DataDir, database)
+		c = client(t, again.Kubeconfig)
 		for name, want := range map[string]string{"kept": "before", "gone": "before", "new": ""} {
 			if got := data(t, c, name); got != want {
 				t.Errorf("%s is %q instead of %q", name, got, want)
@@ -128,7 +128,7 @@ func TestBackupRestore(t *testing.T) {
 		if version := setData(t, c, "new", "again"); number(t, version) <= number(t, last) {
 			t.Errorf("version %s comes after %s", version, last)
 		}
-		again.terminate(t)
+		again.Stop(t)
 	})
 }
 
@@ -164,8 +164,8 @@ func TestRestoreAfterJumps(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
-		moment := setData(t, client(t, s.kubeconfig()), "kept", "before")
-		s.terminate(t)
+		moment := setData(t, client(t, s.Kubeconfig), "kept", "before")
+		s.Stop(t)
 		file := filepath.Join(t.TempDir(), "backup")
 		succeeds(t, []string{"backup", file, "--datastore", engine.Datastore})
 		failovers := fmt.Sprintf("UPDATE counter SET revision = revision + %d", 3*dialect.RevisionJump)

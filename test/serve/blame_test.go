@@ -26,11 +26,11 @@ func TestChangeCommands(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, flags)
-			f := &asked{undone: undone{kubeconfig: s.kubeconfig()}}
+			f := &asked{undone: undone{kubeconfig: s.Kubeconfig}}
 			f.prepare(t)
 			if mode == "packed" {
 				_, root := f.administrator(t, "root")
-				s.packed(t, root)
+				packed(t, s, root)
 			}
 			for name, test := range map[string]func(*testing.T){"changes": f.changes, "watch": f.watch, "blame": f.blame, "diff": f.diff, "rights": f.rights, "plugin": f.plugin} {
 				t.Run(name, test)
@@ -90,7 +90,7 @@ func (f *asked) prepare(t *testing.T) {
 // sqube runs a command as a user, and returns all that it prints and its exit code.
 func (f *asked) sqube(t *testing.T, command string) (string, int) {
 	t.Helper()
-	stdout, stderr, code := run(t, append(strings.Fields(command), "--kubeconfig", f.kubeconfig))
+	stdout, stderr, code := sqube.Run(t, append(strings.Fields(command), "--kubeconfig", f.kubeconfig))
 	return stdout + stderr, code
 }
 
@@ -197,7 +197,7 @@ func (f *asked) diff(t *testing.T) {
 
 // rights asks as vic, who may view the namespace shop and thus no Secrets.
 func (f *asked) rights(t *testing.T) {
-	eventually(t, "vic may view", func() error {
+	harness.Retry(t, "vic may view", func() error {
 		if printed, code := f.sqube(t, "changes -n shop --as vic"); code != 0 || !strings.Contains(printed, "pod/web") {
 			return fmt.Errorf("%s", printed)
 		}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +26,7 @@ func TestDiskOfABoard(t *testing.T) {
 	disk := faults.NewDisk(t)
 	s := serve(t, []string{"--datastore-timeout", "1m", "--retention", "1s"}, disk.Run)
 	w := newWriter(t, s)
-	s.settle(t)
+	settle(t, s)
 
 	t.Run("stalls", func(t *testing.T) { // for less than the timeout
 		disk.SlowSync(time.Hour)
@@ -49,15 +48,15 @@ func TestDiskOfABoard(t *testing.T) {
 		// More is written than fits, in waves. Compacting replaced versions makes room for the next wave.
 		const room, wave = 16 << 20, 4 << 20
 		disk.Room(room)
-		c := client(t, s.kubeconfig())
-		db := openToRead(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + filepath.Join(s.dataDir, "sqube.db")})
+		c := client(t, s.Kubeconfig)
+		db := openToRead(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + filepath.Join(s.DataDir, "sqube.db")})
 		for written := 0; written < room+wave; {
 			for until := written + wave; written < until; {
 				value := strings.Repeat(fmt.Sprintf("%07d ", written), 100_000/8)
 				setData(t, c, fmt.Sprint("again-", written%5), value)
 				written += len(value)
 			}
-			eventually(t, "it is compacted", func() error {
+			harness.Retry(t, "it is compacted", func() error {
 				var left int
 				err := db.QueryRow("SELECT count(*) FROM log WHERE name LIKE 'again-%' AND replaced_by IS NOT NULL").Scan(&left)
 				if err == nil && left > 0 {
@@ -82,15 +81,14 @@ func TestDiskOfABoard(t *testing.T) {
 	t.Run("is still read-only at the next start", func(t *testing.T) {
 		disk.ReadOnly(true)
 		w.refused(t, "unwritten")
-		s.signal(t, syscall.SIGKILL)
-		s.wait(t)
-		refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
+		s.Kill(t)
+		refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.DataDir), disk.Run)
 		disk.ReadOnly(false)
-		again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+		again := serveAgain(t, s, nil, disk.Run)
 		w.kept(t)
-		again.terminate(t)
+		again.Stop(t)
 	})
-	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+	checked(t, "sqlite://"+filepath.Join(s.DataDir, "sqube.db"))
 }
 
 // TestRoomOnAFullDisk fills the disk, with versions that can be removed and with objects. Removing them takes space too, so
@@ -101,7 +99,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 	disk := faults.NewDisk(t)
 	s := serve(t, []string{"--retention", "10s"}, disk.Run)
 	w := newWriter(t, s)
-	s.settle(t)
+	settle(t, s)
 	disk.Room(room)
 
 	t.Run("of versions", func(t *testing.T) {
@@ -109,7 +107,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		var written atomic.Int64
 		var writing sync.WaitGroup
 		for i := range 3 {
-			c := client(t, s.kubeconfig())
+			c := client(t, s.Kubeconfig)
 			writing.Go(func() {
 				for written.Load() < 3*room && t.Context().Err() == nil {
 					_, err := trySetData(t, c, fmt.Sprint("flood-", i), strings.Repeat(fmt.Sprintf("%07d ", written.Load()), value/8))
@@ -124,7 +122,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		if log := s.read(t, "stderr"); !strings.Contains(log, "writing to the database failed") {
+		if log := s.Log(t); !strings.Contains(log, "writing to the database failed") {
 			t.Errorf("the disk was never full\n%s", log)
 		}
 		w.kept(t)
@@ -134,7 +132,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		for i := 0; full == nil; i++ {
 			full = w.create(t, fmt.Sprint("filling-", i))
 		}
-		c := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default")
+		c := client(t, s.Kubeconfig).CoreV1().ConfigMaps("default")
 		w.names = slices.DeleteFunc(w.names, func(name string) bool {
 			filling := strings.HasPrefix(name, "filling-")
 			if filling {
@@ -146,21 +144,20 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		w.kept(t)
 	})
 	t.Run("at a start", func(t *testing.T) {
-		eventually(t, "space is set aside again", func() error {
-			info, err := os.Stat(filepath.Join(s.dataDir, "sqube.db-reserve"))
+		harness.Retry(t, "space is set aside again", func() error {
+			info, err := os.Stat(filepath.Join(s.DataDir, "sqube.db-reserve"))
 			if err == nil && info.Size() == 0 {
 				err = errors.New("the reserve is empty")
 			}
 			return err
 		})
 		disk.Full(true)
-		s.signal(t, syscall.SIGKILL)
-		s.wait(t)
-		again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+		s.Kill(t)
+		again := serveAgain(t, s, nil, disk.Run)
 		w.kept(t)
-		again.terminate(t)
+		again.Stop(t)
 	})
-	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+	checked(t, "sqlite://"+filepath.Join(s.DataDir, "sqube.db"))
 }
 
 // TestDiskFullDuringARead fills the disk while another process reads: nothing gives space back before that read ends, since SQLite's
@@ -170,8 +167,8 @@ func TestDiskFullDuringARead(t *testing.T) {
 	disk := faults.NewDisk(t)
 	s := serve(t, []string{"--retention", "1s"}, disk.Run)
 	w := newWriter(t, s)
-	s.settle(t)
-	datastore := "sqlite://" + filepath.Join(s.dataDir, "sqube.db")
+	settle(t, s)
+	datastore := "sqlite://" + filepath.Join(s.DataDir, "sqube.db")
 	read, err := openToRead(t, harness.Engine{Name: "sqlite", Datastore: datastore}).Query("SELECT id FROM log")
 	if err != nil || !read.Next() {
 		t.Fatal(err)
@@ -180,9 +177,9 @@ func TestDiskFullDuringARead(t *testing.T) {
 	disk.Room(24 << 20)
 	for i := 0; w.create(t, fmt.Sprint("filling-", i)) == nil; i++ {
 	}
-	reader := fmt.Sprintf("a long read holds back the write-ahead log %s/sqube.db-wal: end process %d (serve.test)", s.dataDir, os.Getpid())
-	eventually(t, "the log names the reader", func() error {
-		if log := s.read(t, "stderr"); !strings.Contains(log, reader) {
+	reader := fmt.Sprintf("a long read holds back the write-ahead log %s/sqube.db-wal: end process %d (serve.test)", s.DataDir, os.Getpid())
+	harness.Retry(t, "the log names the reader", func() error {
+		if log := s.Log(t); !strings.Contains(log, reader) {
 			return fmt.Errorf("no %q in\n%s", reader, log)
 		}
 		return nil
@@ -211,9 +208,8 @@ func TestDiskFullDuringARead(t *testing.T) {
 		t.Error("there is still space")
 	}
 	w.refused(t, "unwritten")
-	s.signal(t, syscall.SIGKILL)
-	s.wait(t)
-	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+	s.Kill(t)
+	again := serveAgain(t, s, nil, disk.Run)
 	w.refused(t, "unwritten")
 	w.kept(t)
 	harness.Must(t, read.Close())
@@ -222,6 +218,6 @@ func TestDiskFullDuringARead(t *testing.T) {
 		t.Errorf("a deletion after the read returns %d", code)
 	}
 	w.kept(t)
-	again.terminate(t)
+	again.Stop(t)
 	checked(t, datastore)
 }

@@ -41,17 +41,17 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func testChanges(t *testing.T, packed bool, flags []string) {
+func testChanges(t *testing.T, pack bool, flags []string) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, append([]string{"--datastore", engine.Datastore}, flags...))
-		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
 		config.QPS = -1
-		f := &history{kubeconfig: s.kubeconfig(), config: config, admin: kubernetes.NewForConfigOrDie(config)}
+		f := &history{kubeconfig: s.Kubeconfig, config: config, admin: kubernetes.NewForConfigOrDie(config)}
 		f.prepare(t)
 		f.prepareOwners(t)
-		if packed {
-			s.packed(t, f.admin)
+		if pack {
+			packed(t, s, f.admin)
 		}
 		t.Run("kubectl", f.kubectlShows)
 		t.Run("selectors", f.selectors)
@@ -94,7 +94,7 @@ func (f *history) prepare(t *testing.T) {
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}},
 	}, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "jane may list changes", func() error {
+	harness.Retry(t, "jane may list changes", func() error {
 		_, err := f.changes("jane", "shop").List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -127,7 +127,7 @@ func (f *history) prepareOwners(t *testing.T) {
 	_, err = maps.Update(ctx, leaf, metav1.UpdateOptions{})
 	harness.Must(t, err)
 	harness.Must(t, maps.Delete(ctx, "second", metav1.DeleteOptions{}))
-	eventually(t, "the leaf is deleted", func() error {
+	harness.Retry(t, "the leaf is deleted", func() error {
 		if _, err := maps.Get(ctx, "leaf", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
 		}
@@ -382,7 +382,7 @@ func (f *history) mayListEverywhere(t *testing.T) {
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}},
 	}, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "jane may list all changes", func() error {
+	harness.Retry(t, "jane may list all changes", func() error {
 		_, err := f.changes("jane", "").List(ctx, metav1.ListOptions{Limit: 1})
 		return err
 	})

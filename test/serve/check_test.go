@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestCheck checks a database that is being served, damages it, and checks that the damage is found and repaired.
@@ -14,7 +15,7 @@ func TestCheck(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
 		s := serve(t, database)
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		for _, value := range []string{"one", "two", "three"} {
 			setData(t, c, "seen", value)
 		}
@@ -27,7 +28,7 @@ func TestCheck(t *testing.T) {
 			t.Fatalf("while it is served: %s", text)
 		}
 		refuses(t, "in use by another sqube", append(check, "--repair"))
-		s.terminate(t)
+		s.Stop(t)
 
 		for _, damage := range []string{
 			// Repairable: the counter, and replaced versions that are not marked as such.
@@ -41,7 +42,7 @@ func TestCheck(t *testing.T) {
 		} {
 			damages(t, engine, damage)
 		}
-		stdout, stderr, code := run(t, check)
+		stdout, stderr, code := sqube.Run(t, check)
 		if code != 1 || !strings.Contains(stderr, "something is wrong: ") {
 			t.Errorf("the check of a damaged database exits with code %d and %q", code, stderr)
 		}
@@ -58,11 +59,11 @@ func TestCheck(t *testing.T) {
 				t.Errorf("no %s in\n%s", form, stdout)
 			}
 		}
-		stdout, _, _ = run(t, append(check, "--repair"))
+		stdout, _, _ = sqube.Run(t, append(check, "--repair"))
 		if n := strings.Count(stdout, ": fixed"); n != 2 {
 			t.Errorf("%d findings were fixed:\n%s", n, stdout)
 		}
-		stdout, _, _ = run(t, check)
+		stdout, _, _ = sqube.Run(t, check)
 		if strings.Contains(stdout, "--repair") || !strings.Contains(stdout, "nowhere") {
 			t.Errorf("after the repair:\n%s", stdout)
 		}

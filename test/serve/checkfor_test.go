@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // onlyNewer are objects with something that Kubernetes 1.36 does not know, and one without. They need newerFlags.
@@ -43,9 +44,9 @@ func TestCheckForThePreviousVersion(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		check := []string{"check", "--for", "v1.36", "--datastore", engine.Datastore}
 		s := serve(t, append([]string{"--datastore", engine.Datastore}, newerFlags...))
-		s.settle(t)
+		settle(t, s)
 		finds(t, check, []string{newerSchema}, "v1.36 does not know all of it: 1 findings in ")
-		createNewer(t, s.kubeconfig())
+		createNewer(t, s.Kubeconfig)
 		wants := []string{
 			newerSchema,
 			`^\d+ +pods default/secretive +v1\.36 does not have the field \.spec\.volumes\[\*\]\.emptyDir\.mode$`,
@@ -53,7 +54,7 @@ func TestCheckForThePreviousVersion(t *testing.T) {
 			`^\d+ +evictionrequests\.lifecycle\.k8s\.io default/leave +v1\.36 does not have this resource$`,
 		}
 		finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
-		s.terminate(t)
+		s.Stop(t)
 		finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
 		if engine.Name == "sqlite" {
 			backup := filepath.Join(t.TempDir(), "backup")
@@ -68,7 +69,7 @@ func TestCheckForThePreviousVersion(t *testing.T) {
 // finds runs a check that prints one line for each of wants, in any order.
 func finds(t *testing.T, check []string, wants []string, summary string) {
 	t.Helper()
-	stdout, stderr, code := run(t, check)
+	stdout, stderr, code := sqube.Run(t, check)
 	if code != 1 || !strings.Contains(stderr, summary) {
 		t.Errorf("the check exits with code %d and %s", code, stderr)
 	}
@@ -116,8 +117,8 @@ func TestCheckForWithEncryption(t *testing.T) {
 	harness.Must(t, os.WriteFile(keys, []byte(strings.Replace(encryptSecrets, `"secrets"`, `"configmaps"`, 1)), 0o600))
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
-		s.settle(t)
-		s.terminate(t)
+		settle(t, s)
+		s.Stop(t)
 		check := []string{"check", "--for", "v1.36", "--datastore", engine.Datastore}
 		finds(t, append(check, "--encryption-provider-config", keys), []string{newerSchema}, "v1.36 does not know all of it: 1 findings in ")
 		finds(t, check, []string{newerSchema}, "are encrypted and were not checked: give the file that the server has")

@@ -39,10 +39,10 @@ func TestCheckOldVersions(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
 		dataDir := filepath.Join(t.TempDir(), "data")
-		s := serveAt(t, dataDir, freePort(t), append([]string{"--emulated-version=1.36", "--min-compatibility-version=1.35"}, database...))
+		s := serveIn(t, dataDir, append([]string{"--emulated-version=1.36", "--min-compatibility-version=1.35"}, database...))
 		kubectl := func(stdin string, args ...string) (string, error) {
 			command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
-			command.Env, command.Stdin = sqube.KubectlEnv(t, s.kubeconfig()), strings.NewReader(stdin)
+			command.Env, command.Stdin = sqube.KubectlEnv(t, s.Kubeconfig), strings.NewReader(stdin)
 			text, err := command.CombinedOutput()
 			return string(text), err
 		}
@@ -51,18 +51,18 @@ func TestCheckOldVersions(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return client(t, s.kubeconfig()).Discovery().RESTClient().Post().AbsPath(path).Body(body).Do(t.Context()).Error()
+			return client(t, s.Kubeconfig).Discovery().RESTClient().Post().AbsPath(path).Body(body).Do(t.Context()).Error()
 		}
 		harness.Must(t, create(policies, policy("one")))
 		harness.Must(t, create(policies, policy("two")))
 		harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
-		eventually(t, "boats are served", func() error { return create(boats, boat("one")) })
+		harness.Retry(t, "boats are served", func() error { return create(boats, boat("one")) })
 		moved, err := kubectl("", "patch", "crd", "boats.example.com", "--type=json", "-p",
 			`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
 		if err != nil {
 			t.Fatal(moved)
 		}
-		s.terminate(t)
+		s.Stop(t)
 
 		check := append([]string{"check"}, database...)
 		report := regexp.MustCompile(`(?s)^OBJECTS +RESOURCE +STORED AS +NOW
@@ -73,7 +73,7 @@ func TestCheckOldVersions(t *testing.T) {
 .*: \d+ rows of \d+ objects, nothing wrong
 $`)
 		stopped := succeeds(t, check)
-		s = serveAt(t, dataDir, freePort(t), database)
+		s = serveIn(t, dataDir, database)
 		found := report.FindStringSubmatch(succeeds(t, check))
 		if !report.MatchString(stopped) || found == nil {
 			t.Fatalf("while no server runs the check prints\n%s", stopped)
@@ -83,7 +83,7 @@ $`)
 		}
 		migrations := func(reached func(storagemigrationv1.StorageVersionMigrationStatus) bool) func() error {
 			return func() error {
-				all, err := client(t, s.kubeconfig()).StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+				all, err := client(t, s.Kubeconfig).StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
 				harness.Must(t, err)
 				for _, m := range all.Items {
 					if !reached(m.Status) {
@@ -93,13 +93,13 @@ $`)
 				return nil
 			}
 		}
-		eventually(t, "the migrations have a revision", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
+		harness.Retry(t, "the migrations have a revision", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
 			return status.ResourceVersion != ""
 		}))
 		// A migration starts after a change of its resource, or after a bookmark a minute later.
 		harness.Must(t, create(policies, policy("three")))
 		harness.Must(t, create(boats, boat("two")))
-		eventually(t, "the migrations succeed", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
+		harness.Retry(t, "the migrations succeed", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
 			return meta.IsStatusConditionTrue(status.Conditions, string(storagemigrationv1.MigrationSucceeded))
 		}))
 		if text := succeeds(t, check); strings.Contains(text, "STORED AS") {

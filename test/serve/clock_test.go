@@ -36,15 +36,15 @@ func TestClockAtStart(t *testing.T) {
 		t.Error("a data directory was created")
 	}
 	s := serve(t, nil)
-	s.settle(t)
-	s.terminate(t)
-	_, stderr, code := run(t, serveArgs(t, s.dataDir), off(-day))
+	settle(t, s)
+	s.Stop(t)
+	_, stderr, code := sqube.Run(t, serveArgs(t, s.DataDir), off(-day))
 	lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n") // the store may have warned before
 	if err := oneLine(lines[len(lines)-1]+"\n", "check this machine's clock"); code != 1 || err != nil {
 		t.Errorf("ended with code %d, %v:\n%s", code, err, stderr)
 	}
-	refuses(t, "this machine's clock says 1970-", serveArgs(t, s.dataDir), off(-time.Since(time.Unix(1000, 0))))
-	serveAt(t, s.dataDir, freePort(t), nil)
+	refuses(t, "this machine's clock says 1970-", serveArgs(t, s.DataDir), off(-time.Since(time.Unix(1000, 0))))
+	serveIn(t, s.DataDir, nil)
 }
 
 // TestClockSteps steps the clock of servers forward by most of a year, and back: nothing is compacted early, whatever is due is
@@ -59,7 +59,7 @@ func TestClockSteps(t *testing.T) {
 			for _, off := range []time.Duration{300 * day, 0} {
 				known := c.metrics(t)["superseded_rows"]
 				c.step(t, off)
-				eventually(t, "a compaction has run", func() error {
+				harness.Retry(t, "a compaction has run", func() error {
 					if found := c.metrics(t); found["superseded_rows"] < known+updates || found["removed_rows_total"] > 0 {
 						return fmt.Errorf("there were %v versions, and the metrics are %v", known, found)
 					}
@@ -73,7 +73,7 @@ func TestClockSteps(t *testing.T) {
 			c := newClocked(t, emptyOn(t, engine), "1s")
 			for _, off := range []time.Duration{300 * day, 0} {
 				version := c.step(t, off)
-				eventually(t, "replaced versions are compacted", func() error {
+				harness.Retry(t, "replaced versions are compacted", func() error {
 					if err := c.list(t, version); !apierrors.IsResourceExpired(err) {
 						return fmt.Errorf("a list at revision %s: %v", version, err)
 					}
@@ -92,9 +92,9 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 		t.Parallel()
 		database := []string{"--datastore", engine.Datastore}
 		s := serve(t, append([]string{"--retention", "1h"}, database...))
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		place := t.TempDir()
-		follower := start(t, append([]string{"backup", "--follow", place, "--sync-interval", "10ms"}, database...))
+		follower := sqube.Command(t, append([]string{"backup", "--follow", place, "--sync-interval", "10ms"}, database...))
 		awaitBackup(t, place, setData(t, c, "stepped", "first"))
 		passes := func() { time.Sleep(20 * time.Millisecond) } // by the correct clock
 		var moments []time.Time
@@ -104,7 +104,7 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 			off    time.Duration
 			unseen bool // its writes seem to be from the future
 		}{{0, false}, {-10 * time.Minute, false}, {0, false}, {-50 * 365 * day, false}, {0, false}, {300 * day, true}, {0, false}} {
-			harness.Must(t, faults.StepClock(s.cmd.Process.Pid, step.off))
+			harness.Must(t, faults.StepClock(s.Pid(), step.off))
 			for i := range 2 {
 				value := fmt.Sprintf("write %d at %s", i, step.off)
 				version = setData(t, c, "stepped", value)
@@ -117,7 +117,7 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 			}
 		}
 		awaitBackup(t, place, version)
-		follower.terminate(t)
+		follower.Stop(t)
 		for i, moment := range moments {
 			at := moment.UTC().Format(time.RFC3339Nano)
 			source := []string{engine.Datastore, place}[i%2]
@@ -133,8 +133,8 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 				t.Errorf("at %s, want %q, but it is shown as\n%s", at, values[i], text)
 			}
 		}
-		s.terminate(t)
-		if text := s.read(t, "stderr"); strings.Count(text, "clock is behind the time of the log") != 1 || strings.Count(text, "times in the log go back") != 1 {
+		s.Stop(t)
+		if text := s.Log(t); strings.Count(text, "clock is behind the time of the log") != 1 || strings.Count(text, "times in the log go back") != 1 {
 			t.Errorf("it logs\n%s", text)
 		}
 	})
@@ -151,7 +151,7 @@ func emptyOn(t *testing.T, engine harness.Engine) string {
 
 // clocked is a server with a clock that steps.
 type clocked struct {
-	*server
+	*sqube.Server
 	kubernetes.Interface
 	maps   corev1client.ConfigMapInterface
 	events *json.Decoder
@@ -162,10 +162,10 @@ type clocked struct {
 func newClocked(t *testing.T, datastore, retention string) *clocked {
 	t.Helper()
 	s := serve(t, []string{"--datastore", datastore, "--retention", retention, "--history=0", "--compact-interval", "100ms"})
-	c := &clocked{server: s, Interface: client(t, s.kubeconfig())}
+	c := &clocked{Server: s, Interface: client(t, s.Kubeconfig)}
 	c.maps = c.CoreV1().ConfigMaps("default")
 	// From the newest version on: a given one might be compacted before the watch begins.
-	watch, err := httpClient(t, s.kubeconfig(), "HTTP/2.0").Get(s.url + "/api/v1/namespaces/default/configmaps?watch=true")
+	watch, err := httpClient(t, s.Kubeconfig, "HTTP/2.0").Get(s.URL + "/api/v1/namespaces/default/configmaps?watch=true")
 	harness.Must(t, err)
 	t.Cleanup(func() { watch.Body.Close() })
 	c.events = json.NewDecoder(bufio.NewReader(watch.Body))
@@ -182,7 +182,7 @@ const updates = 50
 // step moves the clock by off, updates the object, waits for the event of the last update, and returns the version before.
 func (c *clocked) step(t *testing.T, off time.Duration) (before string) {
 	t.Helper()
-	harness.Must(t, faults.StepClock(c.cmd.Process.Pid, off))
+	harness.Must(t, faults.StepClock(c.Pid(), off))
 	for i := range updates {
 		before = c.object.ResourceVersion
 		c.object.Data = map[string]string{"clock": fmt.Sprint(off, i)}

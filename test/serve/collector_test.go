@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // quietPercent is above the GOGC of an idle server, and below that of a busy server with an almost empty heap.
@@ -23,14 +24,14 @@ const quietPercent = 160
 func TestCollectorUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	load := func(int) error {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"text": strings.Repeat("x", 900<<10)}}
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	harness.Must(t, load(0)) // waits for the admission plugins
-	eventually(t, "a busy server collects less", func() error {
+	harness.Retry(t, "a busy server collects less", func() error {
 		each(t, 16, load)
 		if percent := collectorPercent(t, c); percent <= quietPercent {
 			return fmt.Errorf("GOGC is %d", percent)
@@ -38,7 +39,7 @@ func TestCollectorUnderLoad(t *testing.T) {
 		return nil
 	})
 	// Reading the metric costs memory too, so it is rarely read.
-	for deadline := time.Now().Add(patience); collectorPercent(t, c) > quietPercent; {
+	for deadline := time.Now().Add(harness.Patience); collectorPercent(t, c) > quietPercent; {
 		if time.Now().After(deadline) {
 			t.Fatal("an idle server does not return to the usual GOGC")
 		}
@@ -50,7 +51,7 @@ func TestCollectorUnderLoad(t *testing.T) {
 	}
 
 	s = serve(t, nil, env("GOGC=150"))
-	c = client(t, s.kubeconfig())
+	c = client(t, s.Kubeconfig)
 	each(t, 20, load)
 	if percent := collectorPercent(t, c); percent != 150 {
 		t.Errorf("GOGC is %d, not 150 as in the environment", percent)
@@ -62,23 +63,23 @@ func TestLowMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const warning = "garbage collection takes"
 	low, enough := serve(t, nil, env("GOMEMLIMIT=16MiB")), serve(t, nil, env("GOMEMLIMIT=1GiB"))
-	for _, s := range []*server{low, enough} {
-		c := client(t, s.kubeconfig())
-		eventually(t, "the server collects garbage for a while", func() error {
+	for _, s := range []*sqube.Server{low, enough} {
+		c := client(t, s.Kubeconfig)
+		harness.Retry(t, "the server collects garbage for a while", func() error {
 			if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 				return err
 			}
-			if !strings.Contains(low.read(t, "stderr"), warning) {
+			if !strings.Contains(low.Log(t), warning) {
 				return errors.New("there is no warning")
 			}
 			return nil
 		})
-		s.terminate(t)
+		s.Stop(t)
 	}
-	if text := low.read(t, "stderr"); strings.Count(text, warning) != 1 || !strings.Contains(text, "memory limit of 16 MiB") || !strings.Contains(text, "raise GOMEMLIMIT to") {
+	if text := low.Log(t); strings.Count(text, warning) != 1 || !strings.Contains(text, "memory limit of 16 MiB") || !strings.Contains(text, "raise GOMEMLIMIT to") {
 		t.Errorf("the log:\n%s", text)
 	}
-	if text := enough.read(t, "stderr"); strings.Contains(text, warning) {
+	if text := enough.Log(t); strings.Contains(text, warning) {
 		t.Errorf("with enough memory:\n%s", text)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -31,7 +30,7 @@ import (
 // succeeds runs sqube, expects no error, and returns what it wrote.
 func succeeds(t *testing.T, args []string, options ...option) string {
 	t.Helper()
-	stdout, stderr, code := run(t, args, options...)
+	stdout, stderr, code := sqube.Run(t, args, options...)
 	if code != 0 || stderr != "" {
 		t.Fatalf("sqube %s ended with code %d and wrote\n%s%s", strings.Join(args, " "), code, stdout, stderr)
 	}
@@ -56,7 +55,7 @@ func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	user := func(args ...string) kubernetes.Interface {
-		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.dataDir}, args...))
+		text := succeeds(t, append([]string{"kubeconfig", "--data-dir", s.DataDir}, args...))
 		path := filepath.Join(t.TempDir(), "kubeconfig")
 		harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		return client(t, path)
@@ -69,14 +68,14 @@ func TestKubeconfig(t *testing.T) {
 	if err := get(jane); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "jane" cannot list`) {
 		t.Errorf("without a binding jane gets %v", err)
 	}
-	admin := client(t, s.kubeconfig())
+	admin := client(t, s.Kubeconfig)
 	_, err := admin.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
 	}, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the binding is in effect", func() error { return get(jane) })
+	harness.Retry(t, "the binding is in effect", func() error { return get(jane) })
 	if err := get(user("--user", "john")); !apierrors.IsForbidden(err) {
 		t.Errorf("john, in no group, gets %v", err)
 	}
@@ -84,35 +83,29 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("a member of system:masters gets %v", err)
 	}
 	brief := user("--user", "root", "--group", "system:masters", "--lifetime", "3s")
-	eventually(t, "the certificate expires", func() error {
-		err := get(brief)
-		if err == nil {
-			return errNotYet
-		}
-		return nil
-	})
+	harness.Eventually(t, "the certificate expires", func() bool { return get(brief) != nil })
 }
 
 // TestKubeconfigOfTheLastServer creates a kubeconfig for a server that was at several ports, and fails for one that never ran.
 func TestKubeconfigOfTheLastServer(t *testing.T) {
 	t.Parallel()
 	first := serve(t, nil)
-	first.settle(t)
-	jane := []string{"kubeconfig", "--user", "jane", "--data-dir", first.dataDir}
-	for _, s := range []*server{first, nil} {
+	settle(t, first)
+	jane := []string{"kubeconfig", "--user", "jane", "--data-dir", first.DataDir}
+	for _, s := range []*sqube.Server{first, nil} {
 		if s == nil {
-			first.terminate(t)
-			s = serveAt(t, first.dataDir, freePort(t), nil)
+			first.Stop(t)
+			s = serveIn(t, first.DataDir, nil)
 		}
-		if text := succeeds(t, jane); !strings.Contains(text, "\n    server: "+s.url+"\n") {
-			t.Errorf("of the server at %s:\n%s", s.url, text)
+		if text := succeeds(t, jane); !strings.Contains(text, "\n    server: "+s.URL+"\n") {
+			t.Errorf("of the server at %s:\n%s", s.URL, text)
 		}
 	}
 	const other = "https://sqube.example.com"
 	if text := succeeds(t, append(jane, "--server", other)); !strings.Contains(text, "\n    server: "+other+"\n") {
 		t.Errorf("with --server %s:\n%s", other, text)
 	}
-	harness.Must(t, os.Remove(filepath.Join(first.dataDir, "admin.kubeconfig")))
+	harness.Must(t, os.Remove(filepath.Join(first.DataDir, "admin.kubeconfig")))
 	refuses(t, "give its URL with --server", jane)
 	succeeds(t, append(jane, "--server", other))
 }
@@ -137,10 +130,10 @@ func TestTokenRefuses(t *testing.T) {
 func TestCerts(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	certs := []string{"certs", "--data-dir", s.dataDir}
+	certs := []string{"certs", "--data-dir", s.DataDir}
 	for _, runs := range []bool{true, false} {
 		if !runs {
-			s.terminate(t)
+			s.Stop(t)
 		}
 		listed := succeeds(t, certs)
 		for file, row := range map[string]string{
@@ -148,7 +141,7 @@ func TestCerts(t *testing.T) {
 			"pki/apiserver-kubelet-client.crt": ` kube-apiserver-kubelet-client +sqube-ca `, "pki/front-proxy-ca.crt": "", "pki/front-proxy-client.crt": "",
 			"pki/admin.crt": " kubernetes-admin ", "admin.kubeconfig": " kubernetes-admin +sqube-ca ",
 		} {
-			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(filepath.Join(s.dataDir, file)) + ` .*` + row).MatchString(listed) {
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(filepath.Join(s.DataDir, file)) + ` .*` + row).MatchString(listed) {
 				t.Errorf("%s is not listed, or without %s:\n%s", file, row, listed)
 			}
 		}
@@ -158,9 +151,9 @@ func TestCerts(t *testing.T) {
 	old := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(-time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, old, old, key.Public(), key)
 	harness.Must(t, err)
-	serving := filepath.Join(s.dataDir, "pki", "apiserver.crt")
+	serving := filepath.Join(s.DataDir, "pki", "apiserver.crt")
 	harness.Must(t, os.WriteFile(serving, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	if stdout, stderr, code := run(t, certs); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
+	if stdout, stderr, code := sqube.Run(t, certs); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
 		t.Errorf("an expired certificate is listed with code %d as\n%s%s", code, stdout, stderr)
 	}
 	harness.Must(t, os.WriteFile(serving, nil, 0o600))
@@ -194,7 +187,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("--version prints %s", flag)
 	}
 	s := serve(t, nil)
-	response, err := insecure.Get(s.url + "/version")
+	response, err := insecure.Get(s.URL + "/version")
 	harness.Must(t, err)
 	defer response.Body.Close()
 	var served struct{ Major, Minor, GitVersion string }
@@ -212,7 +205,7 @@ func TestCompletion(t *testing.T) {
 	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 		t.Errorf("bash rejects the script: %v\n%s", err, out)
 	}
-	if got, _, _ := run(t, []string{"__completeNoDesc", "serve", "--data"}); !strings.HasPrefix(got, "--data-dir\n--datastore\n") {
+	if got, _, _ := sqube.Run(t, []string{"__completeNoDesc", "serve", "--data"}); !strings.HasPrefix(got, "--data-dir\n--datastore\n") {
 		t.Errorf("--data completes to %s", got)
 	}
 	for _, shell := range []string{"zsh", "fish", "powershell"} {
@@ -294,20 +287,18 @@ func TestDefaultPort(t *testing.T) {
 	t.Parallel()
 	address := loopbackAddress()
 	dataDir := filepath.Join(t.TempDir(), "data")
-	s := &server{process: start(t, []string{"serve", "--data-dir", dataDir, "--bind-address", address}), url: "https://" + address + ":6443", dataDir: dataDir}
-	s.waitReady(t)
-	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+	s := &sqube.Server{
+		Process: sqube.Command(t, []string{"serve", "--data-dir", dataDir, "--bind-address", address}),
+		URL:     "https://" + address + ":6443", Kubeconfig: filepath.Join(dataDir, "admin.kubeconfig"),
+	}
+	s.WaitReady(t)
+	if _, err := client(t, s.Kubeconfig).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Errorf("with its own kubeconfig: %v", err)
 	}
-	want := "sqube serves https://" + address + ":6443 from sqlite://" + dataDir + "/sqube.db\n  export KUBECONFIG=" + s.kubeconfig() + "\n  kubectl get namespaces\n"
-	eventually(t, "it prints how to use it", func() error {
-		if s.read(t, "stdout") != want {
-			return errNotYet
-		}
-		return nil
-	})
+	want := "sqube serves https://" + address + ":6443 from sqlite://" + dataDir + "/sqube.db\n  export KUBECONFIG=" + s.Kubeconfig + "\n  kubectl get namespaces\n"
+	harness.Eventually(t, "it prints how to use it", func() bool { return s.Stdout(t) == want })
 	kubectl := exec.Command(sqube.KubectlBinary(t), "get", "namespaces", "--no-headers")
-	kubectl.Env = sqube.KubectlEnv(t, s.kubeconfig())
+	kubectl.Env = sqube.KubectlEnv(t, s.Kubeconfig)
 	if out, err := kubectl.CombinedOutput(); err != nil || strings.Count(string(out), " Active ") != 4 {
 		t.Errorf("kubectl get namespaces: %v\n%s", err, out)
 	}
@@ -317,5 +308,3 @@ func loopbackAddress() string {
 	pid := os.Getpid()
 	return fmt.Sprintf("127.%d.%d.%d", 1+pid>>16&0x7f, pid>>8&0xff, 1+pid&0x7f)
 }
-
-var errNotYet = errors.New("not yet")

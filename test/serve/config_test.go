@@ -3,7 +3,6 @@ package serve
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // configFile writes a configuration file and returns its path.
@@ -56,11 +56,13 @@ v: 1
 			"SQUBE_SERVICE_HOST=10.0.0.9", "SQUBE_SERVICE_PORT=6443", "SQUBE_SERVICE_PORT_HTTPS=6443", "SQUBE_PORT=tcp://10.0.0.9:6443",
 			"SQUBE_PORT_6443_TCP=tcp://10.0.0.9:6443", "SQUBE_PORT_6443_TCP_PROTO=tcp", "SQUBE_PORT_6443_TCP_PORT=6443",
 			"SQUBE_PORT_6443_TCP_ADDR=10.0.0.9", "SQUBE_VERSION=1")
-		s := &server{dataDir: filepath.Join(dir, "data"), url: "https://" + net.JoinHostPort("127.0.0.1", port)}
-		s.process = start(t, []string{"serve", "--retention=30m"}, environment)
-		s.waitReady(t)
-		s.settle(t)
-		flags := flagz(t, client(t, s.kubeconfig()))
+		s := &sqube.Server{
+			Process: sqube.Command(t, []string{"serve", "--retention=30m"}, environment),
+			URL:     "https://127.0.0.1:" + port, Kubeconfig: filepath.Join(dir, "data", "admin.kubeconfig"),
+		}
+		s.WaitReady(t)
+		settle(t, s)
+		flags := flagz(t, client(t, s.Kubeconfig))
 		for name, want := range map[string]string{
 			"retention": "30m0s", "event-ttl": "20m0s", "cache-size": "32Mi", "tls-san": "[a.example,b.example]", "v": "1",
 			"feature-gates": "CBORServingAndStorage=false,WatchList=true", "runtime-config": "autoscaling/v2=false,batch/v1=true",
@@ -71,22 +73,22 @@ v: 1
 				t.Errorf("--%s is %q, want %q", name, flags[name], want)
 			}
 		}
-		if log := s.read(t, "stderr"); !strings.Contains(log, "flag=--watch-cache ") {
+		if log := s.Log(t); !strings.Contains(log, "flag=--watch-cache ") {
 			t.Error("the log does not mention a setting without effect")
 		}
 
 		for _, args := range [][]string{
 			{"migrate", "status"}, {"check"}, {"history", "services", "kubernetes"}, {"show", "services", "kubernetes"},
-			{"backup", filepath.Join(dir, "backup")}, {"kubeconfig", "--user=jane"}, {"token", "create", "--server=" + s.url}, {"token", "list"}, {"certs"},
+			{"backup", filepath.Join(dir, "backup")}, {"kubeconfig", "--user=jane"}, {"token", "create", "--server=" + s.URL}, {"token", "list"}, {"certs"},
 		} {
 			succeeds(t, append(args, "--config", config))
 			succeeds(t, change(args, filepath.Join(dir, "backup"), filepath.Join(dir, "another")), env("SQUBE_CONFIG="+config))
 		}
-		_, stderr, code := run(t, []string{"migrate", "status", "--config", config, "--datastore=sqlite:///none"})
+		_, stderr, code := sqube.Run(t, []string{"migrate", "status", "--config", config, "--datastore=sqlite:///none"})
 		if want := "/none"; code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("the command line does not win: code %d, %s", code, stderr)
 		}
-		s.terminate(t)
+		s.Stop(t)
 	})
 }
 
@@ -174,7 +176,7 @@ func TestPasswordInAConfigurationFile(t *testing.T) {
 		config := configFile(t, "datastore: "+datastore+"\n")
 		for mode, open := range map[os.FileMode]bool{0o640: false, 0o644: true} {
 			harness.Must(t, os.Chmod(config, mode))
-			stdout, stderr, code := run(t, []string{"migrate", "status", "--config", config})
+			stdout, stderr, code := sqube.Run(t, []string{"migrate", "status", "--config", config})
 			if code != 1 || strings.Contains(stderr, config+refusal+config) != (secret && open) {
 				t.Errorf("%s with mode %o: ended with code %d and wrote %s", datastore, mode, code, stderr)
 			}

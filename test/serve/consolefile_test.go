@@ -20,11 +20,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // shownConsole is a running sqube console SOURCE.
 type shownConsole struct {
-	*process
+	*sqube.Process
 	t         *testing.T
 	client    *http.Client
 	url       string
@@ -35,10 +36,10 @@ func showConsole(t *testing.T, args ...string) *shownConsole {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	harness.Must(t, err)
-	c := &shownConsole{t: t, client: &http.Client{Jar: jar, Timeout: patience / 2}, temporary: t.TempDir()}
-	c.process = start(t, append([]string{"console", "--no-browser"}, args...), env("TMPDIR="+c.temporary))
-	harness.Eventually(t, "the console prints its URL", func() bool { return strings.Contains(c.read(t, "stdout"), "\n") })
-	opening := strings.TrimSpace(c.read(t, "stdout"))
+	c := &shownConsole{t: t, client: &http.Client{Jar: jar, Timeout: harness.Patience / 2}, temporary: t.TempDir()}
+	c.Process = sqube.Command(t, append([]string{"console", "--no-browser"}, args...), env("TMPDIR="+c.temporary))
+	harness.Eventually(t, "the console prints its URL", func() bool { return strings.Contains(c.Stdout(t), "\n") })
+	opening := strings.TrimSpace(c.Stdout(t))
 	c.url, _, _ = strings.Cut(opening, "/open?")
 	if code, page := c.get(opening[len(c.url):]); code != http.StatusOK || !strings.Contains(page, "<html") {
 		t.Fatalf("the page: %d %s", code, page)
@@ -89,8 +90,8 @@ func (c *shownConsole) ends() {
 	if info, err := os.Stat(filepath.Join(c.temporary, folders[0])); err != nil || info.Mode().Perm() != 0o700 {
 		c.t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
-	c.signal(c.t, syscall.SIGINT)
-	if code := c.wait(c.t); code != 0 {
+	harness.Must(c.t, c.Signal(syscall.SIGINT))
+	if code := c.Code(c.t); code != 0 {
 		c.t.Errorf("interrupted, it ends with %d", code)
 	}
 	if left := entries(c.t, c.temporary); len(left) > 0 {
@@ -106,7 +107,7 @@ func TestConsoleOfAFile(t *testing.T) {
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	encrypted := []string{"--encryption-provider-config", keys}
 	s := serve(t, append([]string{"--archive", archive, "--retention", "1s", "--compact-interval", "100ms"}, encrypted...))
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	early := setData(t, c, "settings", "early")
 	setData(t, c, "settings", "late")
 	setData(t, c, "gone", "with the wind")
@@ -115,9 +116,9 @@ func TestConsoleOfAFile(t *testing.T) {
 	harness.Must(t, err)
 	calls := &kubeletCalls{}
 	calls.prepare(t, c)
-	succeeds(t, []string{"backup", backup, "--data-dir", s.dataDir})
-	s.signal(t, syscall.SIGTERM)
-	s.wait(t) // then all is in the archive
+	succeeds(t, []string{"backup", backup, "--data-dir", s.DataDir})
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	s.Code(t) // then all is in the archive
 	before, err := os.ReadFile(backup)
 	harness.Must(t, err)
 
@@ -219,7 +220,7 @@ func (k *kubeletCalls) prepare(t *testing.T, c kubernetes.Interface) {
 	_, err = c.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 	harness.Must(t, err)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "runs"}, Spec: corev1.PodSpec{NodeName: "counts", Containers: []corev1.Container{{Name: "runs", Image: "runs"}}}}
-	eventually(t, "a pod can be created, once its service account exists", func() error {
+	harness.Retry(t, "a pod can be created, once its service account exists", func() error {
 		_, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})

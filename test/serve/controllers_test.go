@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,7 +20,7 @@ func TestControllersStepAside(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
 		s := serve(t, []string{"--datastore", engine.Datastore, "--controllers=api,root-ca-certificate-publisher-controller"})
-		c := controlled{client(t, s.kubeconfig())}
+		c := controlled{client(t, s.Kubeconfig)}
 		c.createNamespace(t, "before")
 		c.eventually(t, "a service account in a new namespace", "before", true, true)
 
@@ -43,28 +41,28 @@ func TestControllersStepAside(t *testing.T) {
 		if lease, err = leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.logs(t, "the controllers here have stopped", 1)
+		s.Logged(t, "the controllers here have stopped", 1)
 		c.createNamespace(t, "beside")
 		c.eventually(t, "the named controller still creates its object", "beside", false, true)
 		// They do not start after a restart either.
 		if engine.Name == "sqlite" {
-			s.terminate(t)
-			s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--datastore", engine.Datastore})
-			s.logs(t, "the controllers here have stopped", 1)
+			s.Stop(t)
+			s = serveAgain(t, s, []string{"--datastore", engine.Datastore})
+			s.Logged(t, "the controllers here have stopped", 1)
 			c.createNamespace(t, "restarted")
 			c.has(t, "restarted", false, false)
 		}
 		update("", 1)
-		s.logs(t, "its controllers run here again", 1)
+		s.Logged(t, "its controllers run here again", 1)
 		c.eventually(t, "a service account once the Lease is released", "beside", true, true)
 
 		update("somebody", 3600)
-		s.logs(t, "the controllers here have stopped", 2)
+		s.Logged(t, "the controllers here have stopped", 2)
 		update("somebody else", 1) // and never again: it was killed
-		s.logs(t, "its controllers run here again", 2)
+		s.Logged(t, "its controllers run here again", 2)
 		c.createNamespace(t, "after")
 		c.eventually(t, "a service account once the Lease has expired", "after", true, true)
-		s.terminate(t)
+		s.Stop(t)
 	})
 }
 
@@ -72,7 +70,7 @@ func TestControllersStepAside(t *testing.T) {
 func TestControllersAreSelected(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--controllers=-*"})
-	c := controlled{client(t, s.kubeconfig())}
+	c := controlled{client(t, s.Kubeconfig)}
 	c.createNamespace(t, "alone")
 	orphan := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "orphan", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "ConfigMap", Name: "nobody", UID: "gone"},
@@ -81,22 +79,22 @@ func TestControllersAreSelected(t *testing.T) {
 	if _, err := maps.Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.terminate(t)
+	s.Stop(t)
 	// The controllers selected now handle what happened before.
-	s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--controllers=api,-garbagecollector"})
+	s = serveAgain(t, s, []string{"--controllers=api,-garbagecollector"})
 	c.eventually(t, "a service account", "alone", true, true)
 	if _, err := maps.Get(t.Context(), "orphan", metav1.GetOptions{}); err != nil {
 		t.Fatalf("a ConfigMap without its owner: %v", err)
 	}
-	s.terminate(t)
-	s = serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--controllers=garbage-collector-controller"})
+	s.Stop(t)
+	s = serveAgain(t, s, []string{"--controllers=garbage-collector-controller"})
 	harness.Eventually(t, "it is collected", func() bool {
 		_, err := maps.Get(t.Context(), "orphan", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 	c.createNamespace(t, "collected")
 	c.has(t, "collected", false, false)
-	s.terminate(t)
+	s.Stop(t)
 }
 
 // controlled is a client of a server with controllers. One of them creates a service account in each namespace, another a
@@ -132,13 +130,5 @@ func (c controlled) eventually(t *testing.T, what, namespace string, account, ca
 	harness.Eventually(t, what, func() bool {
 		gotAccount, gotCA := c.made(t, namespace)
 		return gotAccount == account && gotCA == ca
-	})
-}
-
-// logs waits until the server has logged a text that many times.
-func (s *server) logs(t *testing.T, text string, times int) {
-	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("%q is logged %d times", text, times), func() bool {
-		return strings.Count(s.read(t, "stderr"), text) == times
 	})
 }

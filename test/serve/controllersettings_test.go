@@ -31,7 +31,7 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 		"--controller-manager-config=" + file, "--concurrent-namespace-syncs=6", "--concurrent-serviceaccount-token-syncs=7",
 		"--concurrent-validating-admission-policy-status-syncs=8", "--resource-quota-sync-period=100ms", "--legacy-service-account-token-clean-up-period=1h",
 	})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	startControllers(t, c)
 	for worker, want := range map[string]int{
 		"garbagecollector.(*GarbageCollector).runAttemptToDeleteWorker(": 2,
@@ -58,7 +58,7 @@ ResourceQuotaController: {ConcurrentResourceQuotaSyncs: 4}
 		t.Errorf("what the file excludes: %v", err)
 	}
 	quotaIsCountedAgain(t, c)
-	s.terminate(t)
+	s.Stop(t)
 }
 
 // startControllers creates the objects that controllers wait for.

@@ -19,14 +19,14 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 		"--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true",
 		"--coordinated-leadership-lease-duration=7s", "--coordinated-leadership-renew-deadline=5s", "--coordinated-leadership-retry-period=1s",
 	})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	for name, version := range map[string]string{"newer": "1.37.0", "older": "1.36.0"} {
 		candidate, _, err := leaderelection.NewCandidate(c, "kube-system", name, "component", version, version, coordinationv1.OldestEmulationVersion)
 		harness.Must(t, err)
 		go candidate.Run(t.Context())
 	}
 	leases := c.CoordinationV1().Leases("kube-system")
-	eventually(t, "the older component gets the Lease", func() error {
+	harness.Retry(t, "the older component gets the Lease", func() error {
 		lease, err := leases.Get(t.Context(), "component", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -39,5 +39,5 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 	if own, err := leases.Get(t.Context(), "leader-election-controller", metav1.GetOptions{}); err != nil || *own.Spec.LeaseDurationSeconds != 7 {
 		t.Errorf("the Lease of the choosing server: %+v, error %v", own, err)
 	}
-	s.terminate(t)
+	s.Stop(t)
 }

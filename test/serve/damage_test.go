@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/sqube/sqube/test/faults"
@@ -17,14 +16,13 @@ import (
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	s.settle(t)
-	s.signal(t, syscall.SIGKILL) // so that there is a write-ahead log
-	s.wait(t)
-	crashed := s.dataDir
+	settle(t, s)
+	s.Kill(t) // so that there is a write-ahead log
+	crashed := s.DataDir
 	clean := copied(t, crashed)
-	again := serveAt(t, clean, freePort(t), nil)
-	again.settle(t)
-	again.terminate(t)
+	again := serveIn(t, clean, nil)
+	settle(t, again)
+	again.Stop(t)
 
 	const page = 512
 	for _, test := range []struct {

@@ -27,10 +27,10 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		t.Parallel()
 		s := serve(t, []string{"--datastore", engine.Datastore})
-		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
 		config.QPS = -1
-		c, definitions, objects := client(t, s.kubeconfig()), clientset.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
+		c, definitions, objects := client(t, s.Kubeconfig), clientset.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
 		for _, name := range []string{"full", "empty"} {
 			_, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), plain(name), metav1.CreateOptions{})
 			harness.Must(t, err)
@@ -51,13 +51,13 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "full"}}
 		object.SetName(meta.Name)
 		object.SetOwnerReferences(meta.OwnerReferences)
-		eventually(t, "an object can be created", func() error {
+		harness.Retry(t, "an object can be created", func() error {
 			_, err := full.Create(t.Context(), object, metav1.CreateOptions{})
 			return err
 		})
-		s.terminate(t)
+		s.Stop(t)
 
-		serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], []string{"--datastore", engine.Datastore})
+		serveAgain(t, s, []string{"--datastore", engine.Datastore})
 		inUse := func() string {
 			text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 			harness.Must(t, err)
@@ -69,7 +69,7 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 		}
 		gone := func(of string, get func() error) {
 			harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))
-			eventually(t, "an object without its owner is collected", func() error {
+			harness.Retry(t, "an object without its owner is collected", func() error {
 				if err := get(); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("getting it returns %v", err)
 				}

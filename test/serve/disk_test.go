@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestDisk makes the disk of the database fail: writes are told to retry, reads and watches keep working, nothing that could be
@@ -43,15 +43,14 @@ func TestDisk(t *testing.T) {
 		t.Run("failed before a crash", func(t *testing.T) {
 			disk.FailSync(true)
 			w.refused(t, "before-crash")
-			s.signal(t, syscall.SIGKILL)
-			s.wait(t)
+			s.Kill(t)
 			disk.FailSync(false)
-			again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+			again := serveAgain(t, s, nil, disk.Run)
 			w.kept(t)
-			again.settle(t)
-			again.terminate(t)
+			settle(t, again)
+			again.Stop(t)
 		})
-		checked(t, "sqlite://"+s.dataDir+"/sqube.db")
+		checked(t, "sqlite://"+s.DataDir+"/sqube.db")
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -75,21 +74,21 @@ func TestDisk(t *testing.T) {
 			w.creates(t, "restarted")
 		})
 		w.kept(t)
-		s.terminate(t)
+		s.Stop(t)
 		checked(t, dsn)
 	})
 }
 
 func checked(t *testing.T, datastore string) {
 	t.Helper()
-	if stdout, stderr, code := run(t, []string{"check", "--datastore", datastore}); code != 0 {
+	if stdout, stderr, code := sqube.Run(t, []string{"check", "--datastore", datastore}); code != 0 {
 		t.Errorf("the check of the database exits with code %d\n%s%s", code, stdout, stderr)
 	}
 }
 
 // writer creates ConfigMaps, and records which were acknowledged.
 type writer struct {
-	*server
+	*sqube.Server
 	http   *http.Client // which does not retry
 	url    string
 	events *json.Decoder
@@ -97,9 +96,9 @@ type writer struct {
 	names  []string
 }
 
-func newWriter(t *testing.T, s *server) *writer {
+func newWriter(t *testing.T, s *sqube.Server) *writer {
 	t.Helper()
-	w := &writer{server: s, http: httpClient(t, s.kubeconfig(), "HTTP/2.0"), url: s.url + "/api/v1/namespaces/default/configmaps"}
+	w := &writer{Server: s, http: httpClient(t, s.Kubeconfig, "HTTP/2.0"), url: s.URL + "/api/v1/namespaces/default/configmaps"}
 	watch, err := w.http.Get(w.url + "?watch=true")
 	harness.Must(t, err)
 	t.Cleanup(func() { watch.Body.Close() })
@@ -153,7 +152,7 @@ func (w *writer) creates(t *testing.T, name string) {
 func (w *writer) written(t *testing.T, prefix string) (name string) {
 	t.Helper()
 	tries := 0
-	eventually(t, "something can be written", func() error {
+	harness.Retry(t, "something can be written", func() error {
 		tries++
 		name = fmt.Sprint(prefix, "-", tries)
 		return w.create(t, name)
@@ -227,7 +226,7 @@ func (w *writer) serves(t *testing.T) {
 			t.Errorf("a list returns %d", code)
 		}
 	}
-	if code, text := fetch(t, insecure, http.MethodGet, w.server.url+"/readyz", ""); code != http.StatusOK {
+	if code, text := fetch(t, insecure, http.MethodGet, w.URL+"/readyz", ""); code != http.StatusOK {
 		t.Errorf("/readyz returns %d\n%s", code, text)
 	}
 }
@@ -253,8 +252,8 @@ func (w *writer) fullDisk(t *testing.T, disk *faults.Disk) {
 	w.serves(t)
 	disk.Full(false)
 	w.creates(t, "room")
-	eventually(t, "the log reports the failure, but not each write", func() error {
-		log := w.read(t, "stderr")
+	harness.Retry(t, "the log reports the failure, but not each write", func() error {
+		log := w.Log(t)
 		for _, line := range []string{"writing to the database failed; clients will retry", "writing to the database works again"} {
 			if n := strings.Count(log, line); n == 0 || n > tries/2 {
 				return fmt.Errorf("%q occurs %d times", line, n)
@@ -293,7 +292,7 @@ func TestQuota(t *testing.T) {
 	disk.Full(true)
 	for i := 0; w.create(t, fmt.Sprint("filler-", i)) == nil; i++ {
 	}
-	harness.Must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	harness.Must(t, client(t, s.Kubeconfig).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
 	w.absent(t, w.names[0])
 }
 
@@ -302,32 +301,32 @@ func TestQuota(t *testing.T) {
 func TestDiskFullAtStart(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	s.settle(t)
+	settle(t, s)
 	w := newWriter(t, s)
-	s.terminate(t)
+	s.Stop(t)
 	disk := faults.NewDisk(t)
 	disk.Full(true)
 
-	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil, disk.Run)
+	again := serveAgain(t, s, nil, disk.Run)
 	w.kept(t)
 	w.refused(t, "unwritten")
-	harness.Must(t, client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
+	harness.Must(t, client(t, s.Kubeconfig).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
 	w.absent(t, w.names[0])
-	again.terminate(t)
+	again.Stop(t)
 
-	path := filepath.Join(s.dataDir, "sqube.db")
+	path := filepath.Join(s.DataDir, "sqube.db")
 	harness.Must(t, os.Remove(path+"-reserve"))
 	disk.Full(true) // also without the room that the last server left
 	before := readFile(t, path)
-	refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.dataDir), disk.Run)
+	refuses(t, "see whether its disk is full (df) or fails (dmesg)", serveArgs(t, s.DataDir), disk.Run)
 	if !bytes.Equal(readFile(t, path), before) {
 		t.Error("the database was changed")
 	}
 	empty := t.TempDir()
 	refuses(t, "make room on its disk", serveArgs(t, empty), disk.Run)
 	disk.Full(false)
-	for _, dataDir := range []string{s.dataDir, empty} {
-		serveAt(t, dataDir, freePort(t), nil, disk.Run)
+	for _, dataDir := range []string{s.DataDir, empty} {
+		serveIn(t, dataDir, nil, disk.Run)
 	}
 }
 

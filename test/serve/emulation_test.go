@@ -22,8 +22,8 @@ func TestEmulatedVersion(t *testing.T) {
 	older := []string{"--emulated-version=1.36", "--runtime-config=storagemigration.k8s.io/v1=true", "--feature-gates=kube:StorageVersionMigrator=true"}
 	refusesAfterWarnings(t, "--runtime-config-emulation-forward-compatible=true", serveArgs(t, dataDir, older...))
 
-	s := serveAt(t, dataDir, freePort(t), append(older, "--runtime-config-emulation-forward-compatible"))
-	c := client(t, s.kubeconfig()).Discovery()
+	s := serveIn(t, dataDir, append(older, "--runtime-config-emulation-forward-compatible"))
+	c := client(t, s.Kubeconfig).Discovery()
 	version, err := c.ServerVersion()
 	harness.Must(t, err)
 	if version.Minor != "37" || version.EmulationMajor+"."+version.EmulationMinor != "1.36" || version.MinCompatibilityMinor != "35" {
@@ -45,19 +45,19 @@ func TestEmulatedVersion(t *testing.T) {
 	if !served("storagemigration.k8s.io/v1", "storageversionmigrations") {
 		t.Error("an API that --runtime-config names is not served")
 	}
-	s.settle(t)
-	s.terminate(t)
+	settle(t, s)
+	s.Stop(t)
 
 	// The newer version serves what the older one has written, and its new APIs.
-	s = serveAt(t, dataDir, freePort(t), []string{"--kubernetes-service-node-port=30555"})
-	c = client(t, s.kubeconfig()).Discovery()
+	s = serveIn(t, dataDir, []string{"--kubernetes-service-node-port=30555"})
+	c = client(t, s.Kubeconfig).Discovery()
 	if !served("certificates.k8s.io/v1", "clustertrustbundles") {
 		t.Error("without the flag an API is not served")
 	}
-	if service, err := client(t, s.kubeconfig()).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil || service.Spec.Ports[0].NodePort != 30555 {
+	if service, err := client(t, s.Kubeconfig).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil || service.Spec.Ports[0].NodePort != 30555 {
 		t.Errorf("the existing Service kubernetes gets no node port: %+v, error %v", service.Spec, err)
 	}
-	if maps, err := client(t, s.kubeconfig()).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(maps.Items) == 0 {
+	if maps, err := client(t, s.Kubeconfig).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(maps.Items) == 0 {
 		t.Errorf("what was written before is gone: %v", err)
 	}
 }
@@ -69,7 +69,7 @@ func TestEmulatedVersionOffers(t *testing.T) {
 	var want everykind.Offer
 	harness.Must(t, json.Unmarshal(harness.ReadGzip(t, "testdata/sqube-1.36.offer.json.gz"), &want))
 	s := serve(t, []string{"--emulated-version=1.36"})
-	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 	harness.Must(t, err)
 	f, err := everykind.New(config)
 	harness.Must(t, err)
@@ -95,5 +95,5 @@ func TestEmulatedVersionOffers(t *testing.T) {
 	if common < 200 {
 		t.Errorf("the versions have only %d gates in common", common)
 	}
-	s.terminate(t)
+	s.Stop(t)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestEnvtestAssets writes the stand-ins for envtest's programs, and uses them like envtest. test/tools/envtest runs envtest
@@ -18,7 +19,7 @@ import (
 func TestEnvtestAssets(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's", "here")
-	stdout, stderr, code := run(t, []string{"envtest", dir}, env("PATH="+dir))
+	stdout, stderr, code := sqube.Run(t, []string{"envtest", dir}, env("PATH="+dir))
 	if code != 0 || stdout != "export KUBEBUILDER_ASSETS="+dir+"\n" || !strings.Contains(stderr, "--kubectl") {
 		t.Errorf("ended with code %d and wrote\n%s%s", code, stdout, stderr)
 	}
@@ -42,10 +43,10 @@ func TestEnvtestAssets(t *testing.T) {
 	})
 	t.Run("etcd is healthy and prints its address", func(t *testing.T) {
 		url := "http://127.0.0.1:" + freePort(t)
-		p := start(t, []string{"envtest-etcd", "--data-dir", t.TempDir(), "--listen-client-urls", url, "--listen-peer-urls=http://127.0.0.1:0", "--unknown=1"})
+		p := sqube.Command(t, []string{"envtest-etcd", "--data-dir", t.TempDir(), "--listen-client-urls", url, "--listen-peer-urls=http://127.0.0.1:0", "--unknown=1"})
 		for path, want := range map[string]string{"/health": `{"health":"true","reason":""}`, "/version": `"etcdserver":"3.`} {
 			body := ""
-			eventually(t, "etcd responds", func() error {
+			harness.Retry(t, "etcd responds", func() error {
 				response, err := http.Get(url + path)
 				if err != nil {
 					return err
@@ -59,7 +60,7 @@ func TestEnvtestAssets(t *testing.T) {
 				t.Errorf("%s is %s", path, body)
 			}
 		}
-		p.terminate(t)
+		p.Stop(t)
 	})
 	t.Run("kube-apiserver needs that etcd", func(t *testing.T) {
 		other := httptest.NewServer(http.NotFoundHandler())
@@ -75,7 +76,7 @@ func TestEnvtestAssets(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
 		harness.Must(t, os.WriteFile(file, nil, 0o600))
 		for _, args := range [][]string{{"envtest"}, {"envtest", file}, {"envtest", "--kubectl=/nowhere", t.TempDir()}} {
-			if _, stderr, code := run(t, args); code != 1 || strings.Count(stderr, "\n") != 1 {
+			if _, stderr, code := sqube.Run(t, args); code != 1 || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("%q ended with code %d and wrote\n%s", args, code, stderr)
 			}
 		}

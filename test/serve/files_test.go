@@ -15,9 +15,9 @@ import (
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	s.settle(t)
-	s.terminate(t)
-	first := files(t, s.dataDir)
+	settle(t, s)
+	s.Stop(t)
+	first := files(t, s.DataDir)
 	want := []string{
 		"admin.kubeconfig", "pki/admin.crt", "pki/admin.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",
 		"pki/apiserver.crt", "pki/apiserver.key", "pki/ca.crt", "pki/ca.key", "pki/database", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
@@ -27,11 +27,10 @@ func TestFiles(t *testing.T) {
 		t.Errorf("the data directory has\n%q, want\n%q", got, want)
 	}
 
-	port := s.url[len("https://127.0.0.1:"):]
-	again := serveAt(t, s.dataDir, port, nil)
-	again.settle(t)
-	again.terminate(t)
-	second := files(t, s.dataDir)
+	s.Start(t)
+	settle(t, s)
+	s.Stop(t)
+	second := files(t, s.DataDir)
 	for name, text := range first {
 		if name != "sqube.db" && second[name] != text {
 			t.Errorf("%s has changed after a second start", name)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestWrongFlags checks that every wrong flag results in one line that names it, and leaves nothing behind.
@@ -145,7 +146,7 @@ func TestWrongFlags(t *testing.T) {
 			dataDir := filepath.Join(t.TempDir(), "data")
 			args := append([]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)}, strings.Fields(c.flags)...)
 			first, second, _ := strings.Cut(c.want, "…")
-			_, stderr, code := run(t, args)
+			_, stderr, code := sqube.Run(t, args)
 			if err := errors.Join(oneLine(stderr, first), oneLine(stderr, second)); code != 1 || err != nil {
 				t.Errorf("ended with code %d and wrote\n%s%v", code, stderr, err)
 			}

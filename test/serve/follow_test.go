@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,12 +19,13 @@ import (
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // spans returns the ranges of revisions that sqube restore --list prints for a place.
 func spans(t *testing.T, place string) (all [][2]int) {
 	t.Helper()
-	stdout, _, code := run(t, []string{"restore", place, "--list"})
+	stdout, _, code := sqube.Run(t, []string{"restore", place, "--list"})
 	if code != 0 {
 		return nil // it has nothing yet
 	}
@@ -39,11 +41,11 @@ func spans(t *testing.T, place string) (all [][2]int) {
 func awaitBackup(t *testing.T, place, revision string) {
 	t.Helper()
 	seen := []string{}
-	eventually(t, place+" holds revision "+revision, func() error {
+	harness.Retry(t, place+" holds revision "+revision, func() error {
 		files, err := filepath.Glob(filepath.Join(place, "*", "*"))
 		harness.Must(t, err)
 		if slices.Equal(files, seen) {
-			return errNotYet
+			return errors.New("there is nothing new")
 		}
 		seen = files
 		held := spans(t, place)
@@ -61,10 +63,10 @@ func TestFollow(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		database := []string{"--datastore", engine.Datastore}
 		s := serve(t, database)
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		place := filepath.Join(t.TempDir(), "here")
 		follow := append([]string{"backup", "--follow", place, "--sync-interval", "10ms"}, database...)
-		follower := start(t, follow, openUmask)
+		follower := sqube.Command(t, follow, openUmask)
 		awaitBackup(t, place, setData(t, c, "gone", "soon"))
 		refuses(t, "another sqube backup --follow writes there", follow)
 
@@ -73,9 +75,8 @@ func TestFollow(t *testing.T) {
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 		for i := range 60 {
 			if i%20 == 10 {
-				follower.signal(t, syscall.SIGKILL)
-				follower.wait(t)
-				follower = start(t, follow)
+				follower.Kill(t)
+				follower = sqube.Command(t, follow)
 			}
 			name := fmt.Sprint("many-", i%25)
 			want[name] = fmt.Sprint("value ", i)
@@ -84,10 +85,10 @@ func TestFollow(t *testing.T) {
 		want["kept"] = "now"
 		last := setData(t, c, "kept", want["kept"])
 		awaitBackup(t, place, last)
-		s.signal(t, syscall.SIGKILL)
-		follower.signal(t, syscall.SIGKILL)
-		s.wait(t)
-		follower.wait(t)
+		harness.Must(t, s.Signal(syscall.SIGKILL))
+		harness.Must(t, follower.Signal(syscall.SIGKILL))
+		s.Code(t)
+		follower.Code(t)
 
 		isPrivate(t, place)
 		there := filepath.Join(t.TempDir(), "there")
@@ -95,9 +96,9 @@ func TestFollow(t *testing.T) {
 		dir := t.TempDir()
 		succeeds(t, []string{"restore", there, "--history", "168h", "--data-dir", dir})
 		succeeds(t, []string{"check", "--data-dir", dir})
-		harness.Must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.dataDir, "pki"))))
-		again := serveAt(t, dir, freePort(t), nil)
-		c = client(t, again.kubeconfig())
+		harness.Must(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(s.DataDir, "pki"))))
+		again := serveIn(t, dir, nil)
+		c = client(t, again.Kubeconfig)
 		for name, want := range want {
 			if got := data(t, c, name); got != want {
 				t.Errorf("%s is %q instead of %q", name, got, want)
@@ -106,7 +107,7 @@ func TestFollow(t *testing.T) {
 		isAsItWas(t, c, moment, map[string]string{"kept": "then", "gone": "soon"})
 		isAsItWas(t, c, last, want)
 		isLost(t, c, number(t, last)+1000)
-		if text := undo(t, again.kubeconfig(), "configmap/gone", "-n", "default", "--apply"); data(t, c, "gone") != "soon" {
+		if text := undo(t, again.Kubeconfig, "configmap/gone", "-n", "default", "--apply"); data(t, c, "gone") != "soon" {
 			t.Errorf("the undo of a deletion before the restore prints\n%s", text)
 		}
 		version := setData(t, c, "kept", "again")
@@ -118,22 +119,22 @@ func TestFollow(t *testing.T) {
 		refuses(t, "does not hold revision", []string{"restore", there, "--to-revision", version, "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "later.db")})
 
 		// The restored server backs up to the same place, and reuses none of its revisions.
-		follower = start(t, []string{"backup", "--follow", there, "--data-dir", dir})
+		follower = sqube.Command(t, []string{"backup", "--follow", there, "--data-dir", dir})
 		awaitBackup(t, there, version)
-		follower.terminate(t)
-		again.terminate(t)
-		if text := follower.read(t, "stdout"); !strings.Contains(text, there+" holds sqlite://") {
+		follower.Stop(t)
+		again.Stop(t)
+		if text := follower.Stdout(t); !strings.Contains(text, there+" holds sqlite://") {
 			t.Errorf("at its end it prints %q", text)
 		}
 		if held := spans(t, there); len(held) != 2 {
 			t.Errorf("the place has %v", held)
 		}
 		succeeds(t, []string{"restore", there, "--to-revision", moment, "--data-dir", dir, "--force"})
-		once := serveAt(t, dir, freePort(t), nil)
-		if first := setData(t, client(t, once.kubeconfig()), "kept", "once more"); number(t, first) <= number(t, version) {
+		once := serveIn(t, dir, nil)
+		if first := setData(t, client(t, once.Kubeconfig), "kept", "once more"); number(t, first) <= number(t, version) {
 			t.Errorf("version %s comes after %s", first, version)
 		}
-		once.terminate(t)
+		once.Stop(t)
 	})
 }
 
@@ -191,19 +192,19 @@ func isPrivate(t *testing.T, folder string) {
 func TestFollowComesLate(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--retention", "1s", "--history=0"})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	place := t.TempDir()
-	follow := []string{"backup", "--follow", place, "--data-dir", s.dataDir}
-	follower := start(t, follow)
+	follow := []string{"backup", "--follow", place, "--data-dir", s.DataDir}
+	follower := sqube.Command(t, follow)
 	awaitBackup(t, place, setData(t, c, "kept", "first"))
-	follower.terminate(t)
+	follower.Stop(t)
 	missed := setData(t, c, "kept", "missed")
 	last := setData(t, c, "kept", "last")
-	awaitForgotten(t, c, missed, []string{"--data-dir", s.dataDir})
-	follower = start(t, follow)
+	awaitForgotten(t, c, missed, []string{"--data-dir", s.DataDir})
+	follower = sqube.Command(t, follow)
 	awaitBackup(t, place, last)
-	follower.terminate(t)
-	if text := follower.read(t, "stderr"); !strings.Contains(text, "were compacted before they were backed up") {
+	follower.Stop(t)
+	if text := follower.Log(t); !strings.Contains(text, "were compacted before they were backed up") {
 		t.Errorf("it prints %q", text)
 	}
 	for _, held := range spans(t, place) {
@@ -217,7 +218,7 @@ func TestFollowComesLate(t *testing.T) {
 	if text := succeeds(t, append([]string{"show", "configmaps", "kept"}, restored...)); !strings.Contains(text, "value: last") {
 		t.Errorf("restored is\n%s", text)
 	}
-	s.terminate(t)
+	s.Stop(t)
 }
 
 // TestFollowWhileSyncsFail makes the disk of the backup fail to sync for a while: the server is unaffected, and the backup
@@ -225,24 +226,19 @@ func TestFollowComesLate(t *testing.T) {
 func TestFollowWhileSyncsFail(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	disk := faults.NewDisk(t)
 	place := t.TempDir()
-	follower := start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir, "--sync-interval", "10ms"}, disk.Run)
+	follower := sqube.Command(t, []string{"backup", "--follow", place, "--data-dir", s.DataDir, "--sync-interval", "10ms"}, disk.Run)
 	awaitBackup(t, place, setData(t, c, "kept", "before"))
 	disk.FailSync(true)
 	last := setData(t, c, "kept", "meanwhile")
-	eventually(t, "the backup fails", func() error {
-		if !strings.Contains(follower.read(t, "stderr"), "the backup fails; trying again") {
-			return errNotYet
-		}
-		return nil
-	})
+	follower.Logged(t, "the backup fails; trying again", 1)
 	disk.FailSync(false)
 	awaitBackup(t, place, last)
-	follower.terminate(t)
-	s.terminate(t)
-	if text := follower.read(t, "stderr"); strings.Count(text, "\n") > 4 {
+	follower.Stop(t)
+	s.Stop(t)
+	if text := follower.Log(t); strings.Count(text, "\n") > 4 {
 		t.Errorf("it prints %s", text)
 	}
 	for line := range strings.SplitSeq(names(t, place), " ") {
@@ -256,9 +252,9 @@ func TestFollowWhileSyncsFail(t *testing.T) {
 func TestLostSegment(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	place := t.TempDir()
-	follower := start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir, "--sync-interval", "10ms"})
+	follower := sqube.Command(t, []string{"backup", "--follow", place, "--data-dir", s.DataDir, "--sync-interval", "10ms"})
 	var versions []string
 	var times []time.Time
 	for i := range 4 {
@@ -267,8 +263,8 @@ func TestLostSegment(t *testing.T) {
 		times = append(times, time.Now())
 		time.Sleep(time.Millisecond) // rows have times in milliseconds
 	}
-	follower.terminate(t)
-	s.terminate(t)
+	follower.Stop(t)
+	s.Stop(t)
 	segments, err := filepath.Glob(filepath.Join(place, "*", "0*.jsonl.gz"))
 	harness.Must(t, err)
 	var after, upTo int
@@ -280,7 +276,7 @@ func TestLostSegment(t *testing.T) {
 		}
 	}
 
-	stdout, stderr, code := run(t, []string{"restore", place, "--list"})
+	stdout, stderr, code := sqube.Run(t, []string{"restore", place, "--list"})
 	if err := oneLine(stderr, fmt.Sprintf("lacks the files with revisions %d to %d,", after+1, upTo)); err != nil || code != 1 || strings.Count(stdout, "\n") != 2 {
 		t.Errorf("the list ends with code %d and\n%s%s%v", code, stdout, stderr, err)
 	}
@@ -295,22 +291,17 @@ func TestLostSegment(t *testing.T) {
 	succeeds(t, []string{"restore", place, "--to-revision", versions[1], "--datastore", to()})
 	succeeds(t, []string{"restore", place, "--to-time", times[0].Format(time.RFC3339Nano), "--datastore", to()})
 
-	archive := []string{"--archive", place, "--datastore", "sqlite://" + filepath.Join(s.dataDir, "sqube.db")}
-	stdout, stderr, code = run(t, append([]string{"history", "configmaps", "kept"}, archive...))
+	archive := []string{"--archive", place, "--datastore", "sqlite://" + filepath.Join(s.DataDir, "sqube.db")}
+	stdout, stderr, code = sqube.Run(t, append([]string{"history", "configmaps", "kept"}, archive...))
 	if err := oneLine(stderr, lacks); err != nil || code != 1 || !strings.Contains(stdout, "\n"+versions[3]+" ") {
 		t.Errorf("the history ends with code %d and\n%s%s%v", code, stdout, stderr, err)
 	}
 
 	// The database still has them, so a restart mends the backup.
-	follower = start(t, []string{"backup", "--follow", place, "--data-dir", s.dataDir})
-	eventually(t, "the backup is whole", func() error {
-		if len(spans(t, place)) == 0 {
-			return errNotYet
-		}
-		return nil
-	})
-	follower.terminate(t)
-	if text := follower.read(t, "stderr"); !strings.Contains(text, "a file is missing") {
+	follower = sqube.Command(t, []string{"backup", "--follow", place, "--data-dir", s.DataDir})
+	harness.Eventually(t, "the backup is whole", func() bool { return len(spans(t, place)) != 0 })
+	follower.Stop(t)
+	if text := follower.Log(t); !strings.Contains(text, "a file is missing") {
 		t.Errorf("it logs\n%s", text)
 	}
 	succeeds(t, []string{"restore", place, "--datastore", to()})
@@ -325,7 +316,7 @@ func TestFollowIsRefused(t *testing.T) {
 	refuses(t, "--sync-interval", []string{"backup", "--follow", empty, "--sync-interval", "0s"})
 	refuses(t, "a folder or s3://BUCKET/PREFIX", []string{"backup", "--follow", "gs://bucket", "--data-dir", empty})
 	for _, wrong := range []string{"s3://", "s3://key:secret@bucket/x", "s3://bucket/x?endpoint=ftp://h", "s3://bucket/x?key=secret"} {
-		_, stderr, code := run(t, []string{"restore", wrong, "--list"})
+		_, stderr, code := sqube.Run(t, []string{"restore", wrong, "--list"})
 		if err := oneLine(stderr, ""); err != nil || code != 1 || strings.Contains(stderr, "secret") {
 			t.Errorf("%s: %v: %s", wrong, err, stderr)
 		}

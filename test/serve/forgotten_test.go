@@ -20,12 +20,12 @@ func TestListOutlivesItsRevision(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1s", "--compact-interval", "100ms", "--history=0"})
 		createLarge(t, s)
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		maps := c.CoreV1().ConfigMaps("default")
-		clients := map[string]*http.Client{"HTTP/2.0": httpClient(t, s.kubeconfig(), "HTTP/2.0"), "HTTP/1.1": httpClient(t, s.kubeconfig(), "HTTP/1.1")}
+		clients := map[string]*http.Client{"HTTP/2.0": httpClient(t, s.Kubeconfig, "HTTP/2.0"), "HTTP/1.1": httpClient(t, s.Kubeconfig, "HTTP/1.1")}
 		lists := map[string]*http.Response{}
 		for protocol, client := range clients {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/namespaces/default/configmaps", nil)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps", nil)
 			harness.Must(t, err)
 			request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be sent at once
 			response, err := client.Do(request)

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // serveCopy starts a server in memory on a copy of a source.
-func serveCopy(t *testing.T, source string, args ...string) *server {
+func serveCopy(t *testing.T, source string, args ...string) *sqube.Server {
 	t.Helper()
 	return serve(t, append([]string{"--in-memory", "--from", source}, args...))
 }
@@ -20,7 +22,7 @@ func serveCopy(t *testing.T, source string, args ...string) *server {
 // servesAsOf starts a server on what TestBackupRestore has in a database that is served, and changes the copy.
 func servesAsOf(t *testing.T, original kubernetes.Interface, datastore, revision string) {
 	t.Helper()
-	c := client(t, serveCopy(t, datastore, "--at", revision).kubeconfig())
+	c := client(t, serveCopy(t, datastore, "--at", revision).Kubeconfig)
 	if kept, after := data(t, c, "kept"), data(t, c, "new"); kept != "between" || after != "" {
 		t.Errorf("in a copy as of revision %s they are %q and %q", revision, kept, after)
 	}
@@ -34,7 +36,7 @@ func servesAsOf(t *testing.T, original kubernetes.Interface, datastore, revision
 func servesCopies(t *testing.T, backup, archive string, encrypted []string, calls *kubeletCalls) {
 	t.Helper()
 	s := serveCopy(t, backup, encrypted...)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	if door, err := c.CoreV1().Secrets("default").Get(t.Context(), "door", metav1.GetOptions{}); err != nil || string(door.Data["code"]) != "1234" {
 		t.Errorf("a Secret: %v, %v", door, err)
 	}
@@ -46,12 +48,12 @@ func servesCopies(t *testing.T, backup, archive string, encrypted []string, call
 		t.Errorf("the log of a Pod: %s, with %d calls of its kubelet", err, calls.Load())
 	}
 	setData(t, c, "settings", "tried")
-	if text := s.read(t, "stdout"); !strings.Contains(text, "a copy of "+backup+", as of 20") {
+	if text := s.Stdout(t); !strings.Contains(text, "a copy of "+backup+", as of 20") {
 		t.Errorf("it prints %s", text)
 	}
 
 	s = serveCopy(t, archive, append([]string{"--from-outbound", "127.0.0.1"}, encrypted...)...)
-	c = client(t, s.kubeconfig())
+	c = client(t, s.Kubeconfig)
 	if value := data(t, c, "settings"); value != "late" {
 		t.Errorf("in a copy of the archive it is %q", value)
 	}

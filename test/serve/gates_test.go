@@ -1,11 +1,11 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +21,7 @@ import (
 	componentversion "k8s.io/component-base/version"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 var everyGate = flag.Bool("every-gate", false, "flip each feature gate alone, too: one server for each of some 700")
@@ -138,37 +138,22 @@ func (r refused) Error() string { return "refused: " + string(r) }
 // serve starts a server, creates and lists objects, and stops it.
 func (g *gateTrial) serve(gates []string, metrics *string) error {
 	t := g.t
-	s := &server{dataDir: filepath.Join(t.TempDir(), "data")}
-	port := freePort(t)
-	s.url = "https://127.0.0.1:" + port
-	s.process = start(t, slices.Concat([]string{"serve", "--in-memory", "--data-dir", s.dataDir, "--bind-address", "127.0.0.1", "--secure-port", port}, g.args, gates))
-	for deadline := time.Now().Add(2 * patience); ; time.Sleep(20 * time.Millisecond) {
-		response, err := insecure.Get(s.url + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				break
-			}
+	s := sqube.Launch(t, sqube.Options{Args: slices.Concat([]string{"--in-memory"}, g.args, gates)})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*harness.Patience)
+	defer cancel()
+	if err := s.Ready(ctx); err != nil {
+		if line := withoutNotices(s.Log(t)); !s.Runs() && oneLine(line, "") == nil {
+			return refused(line)
 		}
-		select {
-		case <-s.Exited():
-			err := oneLine(withoutNotices(s.read(t, "stderr")), "")
-			if err != nil {
-				return fmt.Errorf("it ended with\n%s\n%w", tail(s.read(t, "stderr")), err)
-			}
-			return refused(withoutNotices(s.read(t, "stderr")))
-		default:
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("it is not ready:\n%s", tail(s.read(t, "stderr")))
-		}
+		return err
 	}
 	err := g.use(s, metrics)
-	if stop := s.End(syscall.SIGTERM); stop != nil || s.cmd.ProcessState.ExitCode() != 0 {
-		err = errors.Join(err, stop, fmt.Errorf("it ended with code %d", s.cmd.ProcessState.ExitCode()))
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	if code := s.Code(t); code != 0 {
+		err = errors.Join(err, fmt.Errorf("it ended with code %d", code))
 	}
-	if log := s.read(t, "stderr"); strings.Contains(log, "panic") || err != nil {
-		err = errors.Join(err, fmt.Errorf("the log:\n%s", tail(log)))
+	if strings.Contains(s.Log(t), "panic") {
+		err = errors.Join(err, errors.New("the log has a panic"))
 	}
 	return err
 }
@@ -179,8 +164,8 @@ func withoutNotices(log string) string {
 }
 
 // use creates a few objects and reads everything.
-func (g *gateTrial) use(s *server, metrics *string) error {
-	ctx, c := g.t.Context(), client(g.t, s.kubeconfig())
+func (g *gateTrial) use(s *sqube.Server, metrics *string) error {
+	ctx, c := g.t.Context(), client(g.t, s.Kubeconfig)
 	_, err := c.CoreV1().Services("default").Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80}}},
@@ -225,8 +210,8 @@ func TestAddressesOfServices(t *testing.T) {
 			if gates != "" {
 				args = append(args, "--emulated-version=1.34", gates)
 			}
-			s := serveAt(t, dataDir, freePort(t), args)
-			services := client(t, s.kubeconfig()).CoreV1().Services("default")
+			s := serveIn(t, dataDir, args)
+			services := client(t, s.Kubeconfig).CoreV1().Services("default")
 			for n := range 4 {
 				dual := corev1.IPFamilyPolicyRequireDualStack
 				service, err := services.Create(t.Context(), &corev1.Service{
@@ -250,7 +235,7 @@ func TestAddressesOfServices(t *testing.T) {
 					t.Errorf("with %q, another Service gets %s of %s: %v", gates, address, owner, err)
 				}
 			}
-			s.terminate(t)
+			s.Stop(t)
 		}
 	})
 	refusesAfterWarnings(t, "--service-cluster-ip-range fd00::/64 must be /108 or smaller unless --feature-gates=DisableAllocatorDualWrite=true",

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // encryptSecrets is an EncryptionConfiguration.
@@ -28,7 +29,7 @@ func TestHistory(t *testing.T) {
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door", Labels: map[string]string{"a.b/c": "d"}}, StringData: map[string]string{"code": "1234"}}
 		created, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{FieldManager: "maker"})
 		harness.Must(t, err)
@@ -78,7 +79,7 @@ $`
 		refuses(t, `--since must be a duration like 2h, or a time like 2026-11-21T10:00:00Z, not "yesterday"`, append([]string{"history", "secrets", "door", "--since=yesterday"}, database...))
 		refuses(t, `--output must be json, not "yaml"`, append([]string{"history", "secrets", "door", "-o", "yaml"}, database...))
 
-		stdout, stderr, code := run(t, append([]string{"show", "secret/door"}, database...))
+		stdout, stderr, code := sqube.Run(t, append([]string{"show", "secret/door"}, database...))
 		note := `^secrets door was deleted at 20\S+Z by kubernetes-admin \(revision \d+\)\. This is its last version, of revision \d+\.\n$`
 		var gone corev1.Secret
 		if err := yaml.UnmarshalStrict([]byte(stdout), &gone); err != nil || code != 0 || string(gone.Data["code"]) != "4321" || !regexp.MustCompile(note).MatchString(stderr) {
@@ -126,7 +127,7 @@ func withoutKeys(t *testing.T, engine harness.Engine, database []string) {
 	for _, command := range []string{"show", "history"} {
 		refuses(t, "secrets door: "+flag, []string{command, "secrets", "door", "--datastore", engine.Datastore})
 	}
-	stdout, stderr, code := run(t, []string{"check", "--datastore", engine.Datastore})
+	stdout, stderr, code := sqube.Run(t, []string{"check", "--datastore", engine.Datastore})
 	want := regexp.MustCompile(`the values of \d+ rows of \d+ are encrypted and were not checked: give .* --encryption-provider-config\n$`)
 	if stdout != "" || code != 1 || strings.Contains(stderr, "something is wrong") || !want.MatchString(stderr) {
 		t.Errorf("without the keys, the check ends with %d and\n%s%s", code, stdout, stderr)
@@ -143,7 +144,7 @@ func TestNamesOfResources(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		slices.Reverse(commands)
 		s := serve(t, []string{"--datastore", engine.Datastore})
-		c := client(t, s.kubeconfig()).CoreV1().RESTClient()
+		c := client(t, s.Kubeconfig).CoreV1().RESTClient()
 		create := func(path, object string) error {
 			return c.Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").Body([]byte(object)).Do(t.Context()).Error()
 		}

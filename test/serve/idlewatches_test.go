@@ -32,11 +32,11 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := serve(t, []string{"--datastore", engine.Datastore, "--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
-		s.settle(t)
-		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+		settle(t, s)
+		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
-		c := client(t, s.kubeconfig())
-		eventually(t, "the memory of a server that has just started is steady", func() error {
+		c := client(t, s.Kubeconfig)
+		harness.Retry(t, "the memory of a server that has just started is steady", func() error {
 			if grown := liveMemory(t, c) - liveMemory(t, c); math.Abs(grown) > 1<<20 {
 				return fmt.Errorf("it changes by %.0f bytes", grown)
 			}
@@ -65,7 +65,7 @@ func TestMemoryOfIdleWatches(t *testing.T) {
 					responses = append(responses, response)
 				}
 			}
-			eventually(t, "a watch takes little memory", func() error {
+			harness.Retry(t, "a watch takes little memory", func() error {
 				each := (liveMemory(t, c) - before) / float64(test.watches) / 1024
 				t.Logf("a watch %s takes %.1f KiB", test.name, each)
 				if each > test.kilobytes {

@@ -7,13 +7,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestInMemory serves from memory, and checks what is on disk meanwhile and afterwards.
@@ -21,10 +21,10 @@ func TestInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
 	s := serve(t, []string{"--in-memory", "--simulated-nodes=2"}, env("TMPDIR="+temporary))
-	if log := s.read(t, "stderr"); !strings.Contains(log, "datastore=memory") {
+	if log := s.Log(t); !strings.Contains(log, "datastore=memory") {
 		t.Errorf("the log does not mention where the state is:\n%s", log)
 	}
-	admin := client(t, s.kubeconfig())
+	admin := client(t, s.Kubeconfig)
 	harness.Eventually(t, "there are two simulated nodes", func() bool {
 		nodes, err := admin.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(nodes.Items) == 2
@@ -47,19 +47,19 @@ func TestInMemory(t *testing.T) {
 	}
 
 	for _, path := range openFiles(t, s.Pid()) {
-		for _, folder := range []string{s.dataDir, temporary, "/dev/shm"} {
+		for _, folder := range []string{s.DataDir, temporary, "/dev/shm"} {
 			if strings.HasPrefix(path, folder+"/") {
 				t.Errorf("%s is open", path)
 			}
 		}
 	}
-	s.leavesNothing(t, temporary, "admin.kubeconfig")
-	refuses(t, "sqube.db: no such file or directory: the server of "+s.dataDir+" runs with --in-memory, so its state is in no file",
-		[]string{"history", "configmaps", "of-1", "--data-dir", s.dataDir})
-	refuses(t, "the server of "+s.dataDir+" runs with --in-memory and keeps its CA in memory only: use its admin.kubeconfig",
-		[]string{"kubeconfig", "--user", "jane", "--data-dir", s.dataDir})
-	s.terminate(t)
-	s.leavesNothing(t, temporary)
+	leavesNothing(t, s, temporary, "admin.kubeconfig")
+	refuses(t, "sqube.db: no such file or directory: the server of "+s.DataDir+" runs with --in-memory, so its state is in no file",
+		[]string{"history", "configmaps", "of-1", "--data-dir", s.DataDir})
+	refuses(t, "the server of "+s.DataDir+" runs with --in-memory and keeps its CA in memory only: use its admin.kubeconfig",
+		[]string{"kubeconfig", "--user", "jane", "--data-dir", s.DataDir})
+	s.Stop(t)
+	leavesNothing(t, s, temporary)
 }
 
 // TestKillInMemory kills an in-memory server, which has no time to clean up.
@@ -67,14 +67,14 @@ func TestKillInMemory(t *testing.T) {
 	t.Parallel()
 	temporary := t.TempDir()
 	s := serve(t, []string{"--in-memory"}, env("TMPDIR="+temporary))
-	harness.Must(t, s.End(syscall.SIGKILL))
-	s.leavesNothing(t, temporary, "admin.kubeconfig")
+	s.Kill(t)
+	leavesNothing(t, s, temporary, "admin.kubeconfig")
 }
 
 // leavesNothing checks that an in-memory server has written nothing but the given files under --data-dir.
-func (s *server) leavesNothing(t *testing.T, temporary string, but ...string) {
+func leavesNothing(t *testing.T, s *sqube.Server, temporary string, but ...string) {
 	t.Helper()
-	if names := entries(t, s.dataDir); !slices.Equal(names, but) {
+	if names := entries(t, s.DataDir); !slices.Equal(names, but) {
 		t.Errorf("--data-dir has %q", names)
 	}
 	if names := entries(t, temporary); len(names) > 0 {

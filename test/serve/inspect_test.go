@@ -22,7 +22,7 @@ func TestInspect(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		changeConfigMap(t, c)
 		db := openToRead(t, engine)
 
@@ -94,7 +94,7 @@ func writeInCBOR(t *testing.T, c kubernetes.Interface) {
 		"apiVersion": "example.com/v1", "kind": "Crate", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": 3},
 	})
 	harness.Must(t, err)
-	eventually(t, "the crate is created", func() error {
+	harness.Retry(t, "the crate is created", func() error {
 		return rest.Post().AbsPath("/apis/example.com/v1/crates").SetHeader("Content-Type", "application/cbor").Body(crate).Do(t.Context()).Error()
 	})
 }
@@ -114,7 +114,7 @@ func changeConfigMap(t *testing.T, c kubernetes.Interface) {
 	harness.Must(t, maps.Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "seen"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i",
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "seen"}}}}}}}}
-	eventually(t, "the namespace has its service account", func() error {
+	harness.Retry(t, "the namespace has its service account", func() error {
 		_, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})

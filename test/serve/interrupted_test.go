@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // forever is longer than any test.
@@ -30,17 +31,17 @@ func TestBackupsToOneName(t *testing.T) {
 		disk := faults.NewDisk(t)
 
 		// held returns a backup that is syncing its last bytes.
-		held := func() *process {
+		held := func() *sqube.Process {
 			t.Helper()
 			disk.SlowSync(forever)
-			p := start(t, backup, disk.Run)
+			p := sqube.Command(t, backup, disk.Run)
 			awaitSync(t, disk)
 			return p
 		}
 		first := held()
 		refuses(t, "another sqube is writing "+file+": wait for it, or give another name", backup)
 		disk.SlowSync(0)
-		if code := first.wait(t); code != 0 {
+		if code := first.Code(t); code != 0 {
 			t.Fatalf("the first backup ended with code %d", code)
 		}
 		restored := []string{"--datastore", "sqlite://" + filepath.Join(t.TempDir(), "restored.db")}
@@ -51,8 +52,7 @@ func TestBackupsToOneName(t *testing.T) {
 		harness.Must(t, os.Remove(file))
 
 		killed := held()
-		killed.signal(t, syscall.SIGKILL)
-		killed.wait(t)
+		killed.Kill(t)
 		disk.SlowSync(0)
 		if _, err := os.Lstat(file); err == nil {
 			t.Error("a killed backup has its final name")
@@ -64,9 +64,9 @@ func TestBackupsToOneName(t *testing.T) {
 
 		harness.Must(t, os.Remove(file))
 		ended := held()
-		ended.signal(t, syscall.SIGTERM)
+		harness.Must(t, ended.Signal(syscall.SIGTERM))
 		disk.SlowSync(0)
-		if code := ended.wait(t); code != 0 { // it may have completed
+		if code := ended.Code(t); code != 0 { // it may have completed
 			if left := names(t, dir); left != "" {
 				t.Errorf("after a terminated backup, the folder has %s", left)
 			}
@@ -114,10 +114,9 @@ func TestRestoreThatIsKilled(t *testing.T) {
 			before := rowsOf(t, engine)
 			restore := append([]string{"restore", source, "--force"}, database...)
 			p, release := heldRestore(t, engine, restore)
-			p.signal(t, syscall.SIGKILL)
-			p.wait(t)
+			p.Kill(t)
 			release()
-			eventually(t, "the database is unchanged", func() error {
+			harness.Retry(t, "the database is unchanged", func() error {
 				if now := rowsOf(t, engine); now != before {
 					return fmt.Errorf("it had %s and has %s", before, now)
 				}
@@ -152,7 +151,7 @@ func TestRestoresAtOnce(t *testing.T) {
 			refuses(t, "the database is in use by another sqube", append([]string{"migrate", "up"}, database...))
 		}
 		release()
-		if code := first.wait(t); code != 0 {
+		if code := first.Code(t); code != 0 {
 			t.Errorf("the first restore ended with code %d", code)
 		}
 		succeeds(t, append([]string{"check"}, database...))
@@ -160,12 +159,12 @@ func TestRestoresAtOnce(t *testing.T) {
 }
 
 // heldRestore starts a restore, and returns when it is halfway.
-func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process, release func()) {
+func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *sqube.Process, release func()) {
 	t.Helper()
 	if engine.Name == "sqlite" {
 		disk := faults.NewDisk(t)
 		disk.SlowSync(forever)
-		p = start(t, args, disk.Run)
+		p = sqube.Command(t, args, disk.Run)
 		awaitSync(t, disk)
 		return p, func() { disk.SlowSync(0) }
 	}
@@ -174,14 +173,11 @@ func heldRestore(t *testing.T, engine harness.Engine, args []string) (p *process
 	harness.Must(t, err)
 	_, err = reader.Exec("LOCK TABLE log IN ACCESS SHARE MODE")
 	harness.Must(t, err)
-	p = start(t, args)
-	eventually(t, "the restore waits for the table", func() error {
+	p = sqube.Command(t, args)
+	harness.Eventually(t, "the restore waits for the table", func() bool {
 		var waiting int
 		err := db.QueryRow("SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting)
-		if err == nil && waiting == 0 {
-			err = errNotYet
-		}
-		return err
+		return err == nil && waiting > 0
 	})
 	return p, func() { harness.Must(t, reader.Rollback()) }
 }
@@ -199,22 +195,17 @@ func rowsOf(t *testing.T, engine harness.Engine) (sum string) {
 // awaitSync waits until a sync waits for the disk.
 func awaitSync(t *testing.T, disk *faults.Disk) {
 	t.Helper()
-	eventually(t, "it waits for the disk", func() error {
-		if disk.Syncing() == 0 {
-			return errNotYet
-		}
-		return nil
-	})
+	harness.Eventually(t, "it waits for the disk", func() bool { return disk.Syncing() != 0 })
 }
 
 // filled returns a backup of a server's database.
 func filled(t *testing.T) string {
 	t.Helper()
 	s := serve(t, nil)
-	setData(t, client(t, s.kubeconfig()), "kept", "backup")
+	setData(t, client(t, s.Kubeconfig), "kept", "backup")
 	file := filepath.Join(t.TempDir(), "backup.db")
-	succeeds(t, []string{"backup", file, "--data-dir", s.dataDir})
-	s.terminate(t)
+	succeeds(t, []string{"backup", file, "--data-dir", s.DataDir})
+	s.Stop(t)
 	return file
 }
 

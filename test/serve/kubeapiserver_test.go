@@ -19,7 +19,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 		"--storage-media-type=application/json", "--watch-cache=false", "--watch-cache-sizes=nodes#100", "--enable-garbage-collector",
 		"--enable-logs-handler=false", "--kubelet-timeout=10s", "--kubelet-port=10250", "--log-flush-frequency=1s",
 	})
-	log := records(t, s.read(t, "stderr"))
+	log := records(t, s.Log(t))
 	for _, want := range [][2]string{
 		{"--kubelet-port", "nodes report the port of their kubelet"},
 		{"--cert-dir", certs},

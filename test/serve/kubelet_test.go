@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // kubelet is a fake kubelet that records its requests.
@@ -47,9 +48,9 @@ func newKubelet(t *testing.T) *kubelet {
 
 // logs reads the log of a pod on a node of that kubelet, which is reachable only at the node's external address, through a
 // server that presents the certificate.
-func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
+func (k *kubelet) logs(t *testing.T, s *sqube.Server, want *x509.Certificate) {
 	t.Helper()
-	c := client(t, s.kubeconfig()).CoreV1()
+	c := client(t, s.Kubeconfig).CoreV1()
 	node, err := c.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
 	harness.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{
@@ -62,7 +63,7 @@ func (k *kubelet) logs(t *testing.T, s *server, want *x509.Certificate) {
 		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
 		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
-	eventually(t, "a pod can be created, once its service account exists", func() error {
+	harness.Retry(t, "a pod can be created, once its service account exists", func() error {
 		_, err := c.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
@@ -96,14 +97,14 @@ func stream(t *testing.T, w http.ResponseWriter) {
 }
 
 // throttles reads what the kubelet streams through a server with a limit of bytesPerSecond.
-func throttles(t *testing.T, s *server, bytesPerSecond int) {
+func throttles(t *testing.T, s *sqube.Server, bytesPerSecond int) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/namespaces/default/pods/pod/exec?command=ls&stdout=true", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/api/v1/namespaces/default/pods/pod/exec?command=ls&stdout=true", nil)
 	harness.Must(t, err)
 	request.Header.Set("Connection", "Upgrade")
 	request.Header.Set("Upgrade", "SPDY/3.1")
 	start := time.Now()
-	response, err := httpClient(t, s.kubeconfig(), "HTTP/1.1").Do(request)
+	response, err := httpClient(t, s.Kubeconfig, "HTTP/1.1").Do(request)
 	harness.Must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusSwitchingProtocols {

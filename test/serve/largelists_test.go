@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // What is listed, and how much the process may grow meanwhile: by the cached protobuf of the objects, once, and by little else,
@@ -37,7 +35,7 @@ func TestLargeLists(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore}, env("GOMEMLIMIT="+largeMemoryLimit))
 		createLarge(t, s)
-		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
 		for _, form := range []struct {
 			name, accept, encoding string
@@ -49,7 +47,7 @@ func TestLargeLists(t *testing.T) {
 			{"metadata", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "identity"},
 		} {
 			t.Run(form.name, func(t *testing.T) {
-				before := s.resetPeak(t)
+				before := s.ResetPeak(t)
 				var lists sync.WaitGroup
 				for range 4 {
 					lists.Go(func() {
@@ -58,13 +56,13 @@ func TestLargeLists(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						if err := readLarge(client, s.url+"/api/v1/namespaces/default/configmaps", form.accept, form.encoding); err != nil {
+						if err := readLarge(client, s.URL+"/api/v1/namespaces/default/configmaps", form.accept, form.encoding); err != nil {
 							t.Error(err)
 						}
 					})
 				}
 				lists.Wait()
-				growth := s.memory(t, "VmHWM") - before
+				growth := s.Memory(t, "VmHWM") - before
 				if growth > largeGrowth {
 					t.Errorf("the process has grown by %d MiB from %d MiB", growth>>20, before>>20)
 				}
@@ -74,8 +72,8 @@ func TestLargeLists(t *testing.T) {
 }
 
 // createLarge creates the objects, with compressible text.
-func createLarge(t *testing.T, s *server) {
-	c := client(t, s.kubeconfig())
+func createLarge(t *testing.T, s *sqube.Server) {
+	c := client(t, s.Kubeconfig)
 	text := strings.Repeat("all that is in a large object, \"quoted\", ", largeSize/40)[:largeSize]
 	turns := make(chan struct{}, 8)
 	var writers sync.WaitGroup
@@ -134,25 +132,4 @@ func (o *occurrences) Write(p []byte) (int, error) {
 	o.n += bytes.Count(border, o.text) + bytes.Count(p, o.text)
 	o.rest = append(o.rest[:0], p[max(0, len(p)-len(o.text)+1):]...)
 	return len(p), nil
-}
-
-// resetPeak resets the peak of the process's memory to its current memory, and returns that.
-func (p *process) resetPeak(t *testing.T) int64 {
-	t.Helper()
-	harness.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0))
-	return p.memory(t, "VmRSS")
-}
-
-// memory returns a field of /proc/PID/status, in bytes.
-func (p *process) memory(t *testing.T, field string) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	harness.Must(t, err)
-	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status)
-	if found == nil {
-		t.Fatalf("no %s in\n%s", field, status)
-	}
-	kilobytes, err := strconv.ParseInt(string(found[1]), 10, 64)
-	harness.Must(t, err)
-	return kilobytes << 10
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestLogJSON checks that everything on standard error is one JSON object per line, including the messages of the Kubernetes
@@ -15,28 +17,28 @@ import (
 func TestLogJSON(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--logging-format", "json", "-v", "4"})
-	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := client(t, s.Kubeconfig).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// A failing handshake, which net/http logs.
-	if _, err := http.Get(strings.Replace(s.url, "https", "http", 1)); err != nil {
+	if _, err := http.Get(strings.Replace(s.URL, "https", "http", 1)); err != nil {
 		t.Fatal(err)
 	}
-	refused := start(t, serveArgs(t, s.dataDir, "--logging-format", "json"))
-	if code := refused.wait(t); code != 1 {
+	refused := sqube.Command(t, serveArgs(t, s.DataDir, "--logging-format", "json"))
+	if code := refused.Code(t); code != 1 {
 		t.Errorf("a second server ended with code %d", code)
 	}
-	s.settle(t)
-	s.terminate(t)
+	settle(t, s)
+	s.Stop(t)
 
 	levels := map[string]int{}
-	for _, r := range records(t, s.read(t, "stderr")) {
+	for _, r := range records(t, s.Log(t)) {
 		levels[r.Level]++
 	}
 	if levels["INFO"] < 4 || levels["DEBUG"] == 0 || levels["ERROR"] != 0 {
 		t.Errorf("levels: %v", levels)
 	}
-	got := records(t, refused.read(t, "stderr"))
+	got := records(t, refused.Log(t))
 	if len(got) != 1 || got[0].Level != "ERROR" || !strings.Contains(got[0].Msg, "the database is in use by another sqube") {
 		t.Errorf("a second server wrote %v", got)
 	}
@@ -46,10 +48,10 @@ func TestLogJSON(t *testing.T) {
 func TestLogQuiet(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--logging-format", "json"})
-	s.settle(t)
-	s.terminate(t)
+	settle(t, s)
+	s.Stop(t)
 	var said []string
-	for _, r := range records(t, s.read(t, "stderr")) {
+	for _, r := range records(t, s.Log(t)) {
 		said = append(said, r.Level+" "+r.Msg)
 	}
 	want := []string{"INFO starting", "INFO ready", "INFO stopping; a second signal ends the process at once", "INFO stopped"}

@@ -25,30 +25,30 @@ func TestFilesMoveAway(t *testing.T) {
 	w := newWriter(t, s)
 	ready := func(want int) {
 		t.Helper()
-		eventually(t, "the server is ready, or not", func() error {
-			code, text := fetch(t, insecure, http.MethodGet, s.url+"/readyz", "")
+		harness.Retry(t, "the server is ready, or not", func() error {
+			code, text := fetch(t, insecure, http.MethodGet, s.URL+"/readyz", "")
 			if code != want || want != http.StatusOK && !strings.Contains(text, "[-]datastore failed") {
 				return fmt.Errorf("%d: %s", code, text)
 			}
 			return nil
 		})
-		if code, text := fetch(t, insecure, http.MethodGet, s.url+"/livez", ""); code != http.StatusOK {
+		if code, text := fetch(t, insecure, http.MethodGet, s.URL+"/livez", ""); code != http.StatusOK {
 			t.Errorf("/livez returns %d\n%s", code, text)
 		}
 	}
 	logs := func(line string, times int) {
 		t.Helper()
-		eventually(t, "the log says it once", func() error {
-			if n := strings.Count(s.read(t, "stderr"), line); n != times {
+		harness.Retry(t, "the log says it once", func() error {
+			if n := strings.Count(s.Log(t), line); n != times {
 				return fmt.Errorf("%q occurs %d times, not %d", line, n, times)
 			}
 			return nil
 		})
 	}
 	const lost, file = "nothing can be written: it would be lost with the next restart; clients will retry", "sqube.db (the database) is gone: it, or a folder above it, was deleted, moved or unmounted: put the former file back"
-	harness.Must(t, os.Rename(s.dataDir, s.dataDir+"-away"))
+	harness.Must(t, os.Rename(s.DataDir, s.DataDir+"-away"))
 	logs(lost, 1)
-	if log := s.read(t, "stderr"); !strings.Contains(log, file) {
+	if log := s.Log(t); !strings.Contains(log, file) {
 		t.Errorf("the log does not say %q", file)
 	}
 	ready(http.StatusInternalServerError)
@@ -59,38 +59,36 @@ func TestFilesMoveAway(t *testing.T) {
 	}
 	w.kept(t)
 	logs(lost, 1)
-	harness.Must(t, os.Rename(s.dataDir+"-away", s.dataDir))
+	harness.Must(t, os.Rename(s.DataDir+"-away", s.DataDir))
 	ready(http.StatusOK)
 	logs("the files of the database are back in their place", 1)
 	w.creates(t, "back")
 
-	harness.Must(t, os.Remove(filepath.Join(s.dataDir, "sqube.db-wal")))
+	harness.Must(t, os.Remove(filepath.Join(s.DataDir, "sqube.db-wal")))
 	w.refused(t, "without-log")
 	logs(lost, 2)
 	ready(http.StatusInternalServerError)
 	w.kept(t)
-	s.signal(t, syscall.SIGKILL) // what the log held has been moved to the file
-	s.wait(t)
-	again := serveAt(t, s.dataDir, s.url[len("https://127.0.0.1:"):], nil)
+	s.Kill(t) // what the log held has been moved to the file
+	again := serveAgain(t, s, nil)
 	w.kept(t)
-	again.settle(t)
-	again.terminate(t)
-	checked(t, "sqlite://"+filepath.Join(s.dataDir, "sqube.db"))
+	settle(t, again)
+	again.Stop(t)
+	checked(t, "sqlite://"+filepath.Join(s.DataDir, "sqube.db"))
 }
 
 // TestDatabaseIsMissing starts servers whose database is gone or incomplete. None begins an empty cluster before it is told to.
 func TestDatabaseIsMissing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	setData(t, client(t, s.kubeconfig()), "older", "value")
-	s.terminate(t)
-	s = serveAt(t, s.dataDir, freePort(t), nil)
-	setData(t, client(t, s.kubeconfig()), "kept", "value")
-	s.signal(t, syscall.SIGKILL)
-	s.wait(t)
+	setData(t, client(t, s.Kubeconfig), "older", "value")
+	s.Stop(t)
+	s = serveIn(t, s.DataDir, nil)
+	setData(t, client(t, s.Kubeconfig), "kept", "value")
+	s.Kill(t)
 	file := func(dir string) string { return filepath.Join(dir, "sqube.db") }
 	without := func(suffixes ...string) string {
-		dir := copied(t, s.dataDir)
+		dir := copied(t, s.DataDir)
 		for _, suffix := range suffixes {
 			harness.Must(t, os.Remove(file(dir)+suffix))
 		}
@@ -105,7 +103,7 @@ func TestDatabaseIsMissing(t *testing.T) {
 		}
 	}
 	gone := func(dir string) string {
-		return "sqlite://" + file(dir) + " is missing or empty, but the server of " + dir + " has served sqlite://" + file(s.dataDir) + ": put the database back"
+		return "sqlite://" + file(dir) + " is missing or empty, but the server of " + dir + " has served sqlite://" + file(s.DataDir) + ": put the database back"
 	}
 
 	alone := without("-wal", "-shm")
@@ -114,22 +112,22 @@ func TestDatabaseIsMissing(t *testing.T) {
 	refuses(t, incomplete, []string{"check", "--data-dir", alone})
 	refuses(t, incomplete, []string{"backup", filepath.Join(t.TempDir(), "backup.db"), "--data-dir", alone})
 	refuses(t, incomplete, []string{"migrate", "up", "--data-dir", alone})
-	before := contents(t, s.dataDir)
+	before := contents(t, s.DataDir)
 	harness.Must(t, os.WriteFile(file(alone)+"-wal", before["sqube.db-wal"], 0o600))
-	again := serveAt(t, alone, freePort(t), nil)
-	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+	again := serveIn(t, alone, nil)
+	if value := data(t, client(t, again.Kubeconfig), "kept"); value != "value" {
 		t.Errorf("with its log, the file has %q", value)
 	}
-	again.terminate(t)
+	again.Stop(t)
 
 	// Or one goes on without them.
 	alone = without("-wal", "-shm")
 	succeeds(t, []string{"restore", file(alone), "--force", "--datastore", "sqlite://" + file(alone)})
-	again = serveAt(t, alone, freePort(t), nil)
-	if c := client(t, again.kubeconfig()); data(t, c, "older") != "value" || data(t, c, "kept") != "" {
+	again = serveIn(t, alone, nil)
+	if c := client(t, again.Kubeconfig); data(t, c, "older") != "value" || data(t, c, "kept") != "" {
 		t.Errorf("without its log, the file has %q and %q", data(t, c, "older"), data(t, c, "kept"))
 	}
-	again.terminate(t)
+	again.Stop(t)
 
 	missing := without("", "-wal", "-shm")
 	refusesUnchanged(gone(missing), missing)
@@ -140,20 +138,20 @@ func TestDatabaseIsMissing(t *testing.T) {
 	refusesUnchanged(gone(young), young)
 
 	succeeds(t, []string{"restore", file(without()), "--datastore", "sqlite://" + file(missing)})
-	again = serveAt(t, missing, freePort(t), nil)
-	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+	again = serveIn(t, missing, nil)
+	if value := data(t, client(t, again.Kubeconfig), "kept"); value != "value" {
 		t.Errorf("the restored database has %q", value)
 	}
-	again.terminate(t)
+	again.Stop(t)
 
 	harness.Must(t, os.Remove(filepath.Join(young, "pki", "database")))
-	again = serveAt(t, young, freePort(t), nil)
-	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "" {
+	again = serveIn(t, young, nil)
+	if value := data(t, client(t, again.Kubeconfig), "kept"); value != "" {
 		t.Errorf("the new cluster has %q", value)
 	}
-	again.settle(t)
-	again.terminate(t)
-	serveAt(t, young, freePort(t), nil).terminate(t)
+	settle(t, again)
+	again.Stop(t)
+	serveIn(t, young, nil).Stop(t)
 }
 
 // TestSnapshotOfAMachine serves a snapshot of a machine's disk from before its last writes, after a boot. A client that knows a
@@ -161,21 +159,21 @@ func TestDatabaseIsMissing(t *testing.T) {
 func TestSnapshotOfAMachine(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	setData(t, c, "first", "value")
 	kept := setData(t, c, "kept", "value")
-	s.signal(t, syscall.SIGSTOP)
-	snapshot := copied(t, s.dataDir)
-	s.signal(t, syscall.SIGCONT)
+	harness.Must(t, s.Signal(syscall.SIGSTOP))
+	snapshot := copied(t, s.DataDir)
+	harness.Must(t, s.Signal(syscall.SIGCONT))
 	lost := setData(t, c, "lost", "value")
-	s.terminate(t)
+	s.Stop(t)
 
 	path := filepath.Join(snapshot, "sqube.db")
 	db := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path})
 	_, err := db.Exec("UPDATE counter SET boot = 'another'")
 	harness.Must(t, err)
-	again := serveAt(t, snapshot, freePort(t), nil)
-	c = client(t, again.kubeconfig())
+	again := serveIn(t, snapshot, nil)
+	c = client(t, again.Kubeconfig)
 	setData(t, c, "new", "value")
 	maps := c.CoreV1().ConfigMaps("default")
 	for version, want := range map[string]string{kept: "ADDED new", lost: "ERROR Expired"} {
@@ -203,6 +201,6 @@ func TestSnapshotOfAMachine(t *testing.T) {
 	if !slices.ContainsFunc(list.Items, func(m corev1.ConfigMap) bool { return m.Name == "new" }) {
 		t.Errorf("a list that is at least as new as a lost resourceVersion lacks what was written since: %v", list.Items)
 	}
-	again.terminate(t)
+	again.Stop(t)
 	checked(t, "sqlite://"+path)
 }

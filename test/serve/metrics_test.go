@@ -24,10 +24,10 @@ func TestCertificateMetrics(t *testing.T) {
 	t.Parallel()
 	given, named := newPair(t, "127.0.0.1"), newPair(t, "named.example.com")
 	s := serve(t, []string{"--tls-cert-file", given.cert, "--tls-private-key-file", given.key, "--tls-sni-cert-key", named.cert + "," + named.key})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	files := []string{given.cert, named.cert}
 	for _, own := range []string{"ca", "front-proxy-ca", "apiserver", "apiserver-kubelet-client", "front-proxy-client"} {
-		files = append(files, filepath.Join(s.dataDir, "pki", own+".crt"))
+		files = append(files, filepath.Join(s.DataDir, "pki", own+".crt"))
 	}
 	want := map[string]int64{}
 	for _, file := range files {

@@ -54,8 +54,8 @@ func TestMigrate(t *testing.T) {
 		if got := succeeds(t, status); !strings.Contains(got, ": up to date") {
 			t.Errorf("while it is served: %s", got)
 		}
-		s.settle(t)
-		s.terminate(t)
+		settle(t, s)
+		s.Stop(t)
 	})
 	refuses(t, `unknown command "down" for "sqube migrate"`, []string{"migrate", "down"})
 }
@@ -110,13 +110,13 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 	}
 
 	s := serve(t, []string{"--datastore", engine.Datastore})
-	if told := strings.Contains(s.read(t, "stderr"), fmt.Sprintf(`msg="bringing the schema up to date" from=%d to=%d`, version, newest)); told != (version < newest) {
+	if told := strings.Contains(s.Log(t), fmt.Sprintf(`msg="bringing the schema up to date" from=%d to=%d`, version, newest)); told != (version < newest) {
 		t.Errorf("the log mentions steps: %v", told)
 	}
 	if path, ok := strings.CutPrefix(engine.Datastore, "sqlite://"); ok {
 		keepsCopy(t, path, version, newest)
 	}
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	kept, err := c.CoreV1().ConfigMaps("old").Get(t.Context(), "kept", metav1.GetOptions{})
 	if err != nil || kept.ResourceVersion != "227" || kept.Data["a"] != "2" || kept.Labels["tier"] != "front" {
 		t.Errorf("a ConfigMap: %v, %v", kept, err)
@@ -127,7 +127,7 @@ func servesOlder(t *testing.T, engine harness.Engine, version, newest int) {
 	if secret, err := c.CoreV1().Secrets("old").Get(t.Context(), "secret", metav1.GetOptions{}); err != nil || string(secret.Data["password"]) != "open" {
 		t.Errorf("a Secret: %v, %v", secret, err)
 	}
-	eventually(t, "the custom resource is served", func() error {
+	harness.Retry(t, "the custom resource is served", func() error {
 		return c.CoreV1().RESTClient().Get().AbsPath("/apis/example.com/v1/namespaces/old/widgets/small").Do(t.Context()).Error()
 	})
 	kept.Data["a"] = "3"
@@ -167,7 +167,7 @@ func TestUpgradeWithLittleRoom(t *testing.T) {
 	harness.LaySchema(t, engine, 1).Close()
 	disk := faults.NewDisk(t)
 	disk.Room(6 << 20)
-	if stdout, stderr, code := run(t, []string{"migrate", "up", "--datastore", engine.Datastore}, disk.Run); code != 0 {
+	if stdout, stderr, code := sqube.Run(t, []string{"migrate", "up", "--datastore", engine.Datastore}, disk.Run); code != 0 {
 		t.Errorf("migrate up ends with code %d\n%s%s", code, stdout, stderr)
 	}
 	if copies, err := filepath.Glob(strings.TrimPrefix(engine.Datastore, "sqlite://") + "-schema*"); err != nil || len(copies) != 0 {
@@ -234,33 +234,33 @@ func TestServersMigrateOnce(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		engine := harness.Engine{Name: "sqlite", Datastore: harness.SQLite(t)}
 		harness.LaySchema(t, engine, 1).Close()
-		database := []string{"--datastore", engine.Datastore}
-		served, refused := launch(t, database), launch(t, database)
+		database := sqube.Options{Datastore: engine.Datastore}
+		served, refused := sqube.Launch(t, database), sqube.Launch(t, database)
 		select {
 		case <-served.Exited():
 			served, refused = refused, served
 		case <-refused.Exited():
 		}
-		if err := oneLine(refused.read(t, "stderr"), "the database is in use by another sqube"); refused.wait(t) != 1 || err != nil {
+		if err := oneLine(refused.Log(t), "the database is in use by another sqube"); refused.Code(t) != 1 || err != nil {
 			t.Errorf("the second server: %v", err)
 		}
-		served.waitReady(t)
-		if !strings.Contains(served.read(t, "stderr"), takes) {
+		served.WaitReady(t)
+		if !strings.Contains(served.Log(t), takes) {
 			t.Error("the first server did not migrate")
 		}
 	})
 	t.Run("postgres", func(t *testing.T) {
 		engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
 		harness.LaySchema(t, engine, 1).Close()
-		var servers []*server
+		var servers []*sqube.Server
 		keys := sqube.KeyFile(t)
 		for range 3 {
-			servers = append(servers, launch(t, []string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys}))
+			servers = append(servers, sqube.Launch(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--pki-encryption-key-file", keys}}))
 		}
 		took := 0
 		for _, s := range servers {
-			s.waitReady(t)
-			took += strings.Count(s.read(t, "stderr"), takes)
+			s.WaitReady(t)
+			took += strings.Count(s.Log(t), takes)
 		}
 		if took != 1 {
 			t.Errorf("%d servers migrated", took)

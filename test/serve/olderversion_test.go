@@ -58,12 +58,12 @@ func servesRecording(t *testing.T, engine harness.Engine, name string) {
 	keys := filepath.Join(t.TempDir(), "key")
 	harness.Must(t, os.WriteFile(keys, key, 0o600))
 	s := serve(t, append([]string{"--datastore", engine.Datastore, "--pki-encryption-key-file", keys, "--retention", "200000h"}, everykind.MoreFlags...))
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 
 	var lists map[string]json.RawMessage
 	harness.Must(t, json.Unmarshal(harness.ReadGzip(t, name+".lists.json.gz"), &lists))
 	for _, definition := range []string{"widgets", "gadgets"} {
-		eventually(t, definition+" are served", func() error {
+		harness.Retry(t, definition+" are served", func() error {
 			return raw(c).Get().AbsPath("/apis/example.com/v1/" + definition).Do(t.Context()).Error()
 		})
 	}

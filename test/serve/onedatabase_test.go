@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/sqube/sqube/test/faults"
@@ -15,24 +14,24 @@ import (
 func TestOneServerOfAFile(t *testing.T) {
 	t.Parallel()
 	first := serve(t, nil)
-	file := filepath.Join(first.dataDir, "sqube.db")
+	file := filepath.Join(first.DataDir, "sqube.db")
 	other := t.TempDir()
 	link, linked, hard, mounted := filepath.Join(other, "link.db"), filepath.Join(other, "folder"), filepath.Join(other, "hard.db"), filepath.Join(other, "mounted.db")
 	harness.Must(t, os.Symlink(file, link))
-	harness.Must(t, os.Symlink(first.dataDir, linked))
+	harness.Must(t, os.Symlink(first.DataDir, linked))
 	harness.Must(t, os.Link(file, hard))
 	harness.Must(t, os.WriteFile(mounted, nil, 0o600))
 	bind := func(cmd *exec.Cmd) { faults.Bind(t, cmd, file, mounted) }
 
 	const served = "the database is in use by another sqube: stop that one first, or give this one another --datastore"
 	const second, alone = "this file has a second name (a hard link)", "this file is mounted by itself"
-	refuses(t, file+": "+served, serveArgs(t, first.dataDir))
+	refuses(t, file+": "+served, serveArgs(t, first.DataDir))
 	for path, options := range map[string][]option{file: nil, link: nil, filepath.Join(linked, "sqube.db"): nil, hard: nil, mounted: {bind}} {
 		database := []string{"--datastore", "sqlite://" + path}
 		refuses(t, served, serveArgs(t, t.TempDir(), database...), options...)
 		refuses(t, served, append([]string{"migrate", "up"}, database...), options...)
 	}
-	first.waitReady(t)
+	first.WaitReady(t)
 	// Reading it by a name without the write-ahead log, which has the last commits, fails.
 	refuses(t, second, []string{"check", "--datastore", "sqlite://" + hard})
 	harness.Must(t, os.Remove(hard))
@@ -42,25 +41,24 @@ func TestOneServerOfAFile(t *testing.T) {
 	}
 
 	// A server that starts after the first was killed would miss them, too.
-	c := client(t, first.kubeconfig())
+	c := client(t, first.Kubeconfig)
 	setData(t, c, "kept", "value")
-	first.signal(t, syscall.SIGKILL)
-	first.wait(t)
+	first.Kill(t)
 	harness.Must(t, os.Link(file, hard))
-	before := contents(t, first.dataDir)
+	before := contents(t, first.DataDir)
 	for _, path := range []string{file, hard} {
 		refuses(t, second, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+path))
 	}
 	harness.Must(t, os.Remove(hard))
 	refuses(t, alone, serveArgs(t, t.TempDir(), "--datastore", "sqlite://"+mounted), bind)
-	for name, text := range contents(t, first.dataDir) {
+	for name, text := range contents(t, first.DataDir) {
 		if string(text) != string(before[name]) {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	harness.Must(t, os.CopyFS(filepath.Join(other, "data", "pki"), os.DirFS(filepath.Join(first.dataDir, "pki"))))
-	again := serveAt(t, filepath.Join(other, "data"), freePort(t), []string{"--datastore", "sqlite://" + link})
-	if value := data(t, client(t, again.kubeconfig()), "kept"); value != "value" {
+	harness.Must(t, os.CopyFS(filepath.Join(other, "data", "pki"), os.DirFS(filepath.Join(first.DataDir, "pki"))))
+	again := serveIn(t, filepath.Join(other, "data"), []string{"--datastore", "sqlite://" + link})
+	if value := data(t, client(t, again.Kubeconfig), "kept"); value != "value" {
 		t.Errorf("through a symbolic link, the acknowledged value is %q", value)
 	}
 	if _, err := os.Stat(link + "-wal"); err == nil {

@@ -4,10 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestOtherKeys starts servers with other keys than the database's cluster has.
@@ -22,7 +22,7 @@ func TestOtherKeys(t *testing.T) {
 		}
 		begins := func(dir string, more ...string) {
 			t.Helper()
-			harness.Must(t, serveAt(t, dir, freePort(t), append(more, database...)).End(syscall.SIGKILL))
+			serveIn(t, dir, append(more, database...)).Kill(t)
 		}
 		begins(dirs["first"])
 		begins(dirs["first"])
@@ -38,9 +38,9 @@ func TestOtherKeys(t *testing.T) {
 		}
 
 		// The keys of another cluster.
-		harness.Must(t, serveAt(t, dirs["other"], freePort(t), []string{"--datastore", harness.SQLite(t)}).End(syscall.SIGKILL))
+		serveIn(t, dirs["other"], []string{"--datastore", harness.SQLite(t)}).Kill(t)
 		refuses(t, filepath.Join(dirs["first"], "pki", "sa.key")+"; here they are "+filepath.Join(dirs["other"], "pki"), serveArgs(t, dirs["other"], database...))
-		_, stderr, _ := run(t, serveArgs(t, dirs["other"], database...))
+		_, stderr, _ := sqube.Run(t, serveArgs(t, dirs["other"], database...))
 		flag := regexp.MustCompile(`--replace-keys=\w+`).FindString(stderr)
 		begins(dirs["other"], flag)
 		begins(dirs["other"], flag)

@@ -53,8 +53,8 @@ endpoint: `+spans.address+`
 		}
 
 		// A request is traced if its client requests that and is an administrator.
-		c := httpClient(t, s.kubeconfig(), "HTTP/2.0")
-		maps := s.url + "/api/v1/namespaces/default/configmaps"
+		c := httpClient(t, s.Kubeconfig, "HTTP/2.0")
+		maps := s.URL + "/api/v1/namespaces/default/configmaps"
 		requests := []struct {
 			trace, method, url, body string
 			below                    []string
@@ -76,7 +76,7 @@ endpoint: `+spans.address+`
 				t.Errorf("%s %s: %s", r.method, r.url, response.Status)
 			}
 		}
-		s.terminate(t) // which sends the remaining spans
+		s.Stop(t) // which sends the remaining spans
 		for _, r := range requests {
 			if err := spans.path(r.trace, append([]string{r.method + " /api/v1/"}, r.below...)...); err != nil {
 				t.Error(err)

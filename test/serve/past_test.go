@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,20 +29,16 @@ var packing = []string{"--retention", "1s", "--compact-interval", "50ms"}
 func TestPastAfterKills(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
-		args := append([]string{"--datastore", engine.Datastore}, packing...)
 		written := map[int]string{} // values by revision, of all writes that were acknowledged
-		var s *server
+		s := serve(t, append([]string{"--datastore", engine.Datastore}, packing...))
 		for round := range 3 {
-			s = serveAt(t, dir, port, args)
-			write(t, client(t, s.kubeconfig()), round, written)
-			s.signal(t, syscall.SIGKILL)
-			s.wait(t)
+			write(t, client(t, s.Kubeconfig), round, written)
+			s.Kill(t)
+			s.Start(t)
 		}
-		s = serveAt(t, dir, port, args)
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
-		revisions := s.packed(t, c)
+		revisions := packed(t, s, c)
 		kept := changesOf(t, c, "counter")
 		for _, revision := range revisions(written) {
 			if value, ok := kept[revision]; !ok || value != written[revision] {
@@ -57,7 +52,7 @@ func TestPastAfterKills(t *testing.T) {
 		if err != nil || json.Unmarshal(raw, &then) != nil || then.Data["n"] != written[middle] {
 			t.Errorf("at revision %d it is %+v, %v; want %s", middle, then.Data, err, written[middle])
 		}
-		s.terminate(t)
+		s.Stop(t)
 
 		database := []string{"--datastore", engine.Datastore}
 		if lines := strings.Count(succeeds(t, append([]string{"history", "configmap/counter"}, database...)), "\n"); lines != len(kept)+3 { // with the head, the creation and the deletion
@@ -72,8 +67,8 @@ func TestPastAfterKills(t *testing.T) {
 			restored = harness.Postgres(t)
 		}
 		succeeds(t, []string{"restore", engine.Datastore, "--to-revision", fmt.Sprint(middle), "--datastore", restored})
-		again := serveAt(t, dir, port, []string{"--datastore", restored})
-		c = client(t, again.kubeconfig())
+		again := serveAgain(t, s, []string{"--datastore", restored})
+		c = client(t, again.Kubeconfig)
 		old, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "counter", metav1.GetOptions{})
 		if err != nil || old.Data["n"] != written[middle] {
 			t.Errorf("restored to revision %d it is %v, %v; want %s", middle, old, err, written[middle])
@@ -85,7 +80,7 @@ func TestPastAfterKills(t *testing.T) {
 				isLost(t, c, revision)
 			}
 		}
-		again.terminate(t)
+		again.Stop(t)
 	})
 }
 
@@ -111,11 +106,11 @@ func write(t *testing.T, c kubernetes.Interface, round int, written map[int]stri
 }
 
 // packed waits until all that was written is packed. It returns a function that returns the revisions of a map in order.
-func (s *server) packed(t *testing.T, c kubernetes.Interface) func(map[int]string) []int {
+func packed(t *testing.T, s *sqube.Server, c kubernetes.Interface) func(map[int]string) []int {
 	t.Helper()
 	last, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
 	harness.Must(t, err)
-	eventually(t, "versions are packed", func() error {
+	harness.Retry(t, "versions are packed", func() error {
 		// A write, since an idle server rests.
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
 		if compacted := sqube.StoreMetrics(t, c)["compacted_revision"]; err == nil && compacted < float64(number(t, last.ResourceVersion)) {
@@ -166,15 +161,14 @@ func changesOf(t *testing.T, c kubernetes.Interface, name string) map[int]string
 // TestNoPast turns history off: what is compacted is gone, also what was kept before.
 func TestNoPast(t *testing.T) {
 	t.Parallel()
-	dir, port := filepath.Join(t.TempDir(), "data"), freePort(t)
-	s := serveAt(t, dir, port, packing)
+	s := serve(t, packing)
 	written := map[int]string{}
-	write(t, client(t, s.kubeconfig()), 0, written)
-	revisions := s.packed(t, client(t, s.kubeconfig()))(written)
-	s.terminate(t)
-	s = serveAt(t, dir, port, append([]string{"--history=0"}, packing...))
-	c := client(t, s.kubeconfig())
-	eventually(t, "history is gone", func() error {
+	write(t, client(t, s.Kubeconfig), 0, written)
+	revisions := packed(t, s, client(t, s.Kubeconfig))(written)
+	s.Stop(t)
+	s = serveAgain(t, s, append([]string{"--history=0"}, packing...))
+	c := client(t, s.Kubeconfig)
+	harness.Retry(t, "history is gone", func() error {
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
 		if found := sqube.StoreMetrics(t, c); err == nil && (found["history_bytes"] != 0 || found["history_revision"] < float64(revisions[len(revisions)-1])) {
 			err = fmt.Errorf("%.0f bytes from revision %.0f", found["history_bytes"], found["history_revision"])
@@ -185,7 +179,7 @@ func TestNoPast(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "too old") {
 		t.Errorf("a list at revision %d: %v", revisions[0], err)
 	}
-	s.terminate(t)
+	s.Stop(t)
 	for _, flags := range [][]string{{"--history=-1s"}, {"--history-bytes=-1"}, {"--history-thin=leases"}} {
 		refuses(t, flags[0][:strings.Index(flags[0], "=")], append([]string{"serve", "--data-dir", t.TempDir()}, flags...))
 	}
@@ -197,7 +191,7 @@ func TestPastOfSecrets(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
 	s := serve(t, append([]string{"--encryption-provider-config", keys}, packing...))
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	secrets := c.CoreV1().Secrets("default")
 	first, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "openSesame0"}}, metav1.CreateOptions{})
 	harness.Must(t, err)
@@ -208,12 +202,12 @@ func TestPastOfSecrets(t *testing.T) {
 		first = changed
 	}
 	harness.Must(t, secrets.Delete(t.Context(), "door", metav1.DeleteOptions{}))
-	s.packed(t, c)
-	s.terminate(t)
-	if lines := strings.Count(succeeds(t, []string{"history", "secret/door", "--data-dir", s.dataDir, "--encryption-provider-config", keys}), ".data.code"); lines != 5 {
+	packed(t, s, c)
+	s.Stop(t)
+	if lines := strings.Count(succeeds(t, []string{"history", "secret/door", "--data-dir", s.DataDir, "--encryption-provider-config", keys}), ".data.code"); lines != 5 {
 		t.Errorf("history has %d changes of the code", lines)
 	}
-	text, err := os.ReadFile(filepath.Join(s.dataDir, "sqube.db"))
+	text, err := os.ReadFile(filepath.Join(s.DataDir, "sqube.db"))
 	harness.Must(t, err)
 	for _, plain := range []string{"openSesame", "b3BlblNlc2FtZ"} {
 		if strings.Contains(string(text), plain) {
@@ -229,14 +223,14 @@ func TestPurge(t *testing.T) {
 	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
 	harness.Must(t, os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`), 0o600))
 	s := serve(t, append([]string{"--audit-policy-file", policy, "--audit-log-path", log}, packing...))
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	secrets := c.CoreV1().Secrets("default")
 	leaked, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "leaked"}}, metav1.CreateOptions{})
 	harness.Must(t, err)
 	leaked.StringData = map[string]string{"code": "rotated"}
 	_, err = secrets.Update(t.Context(), leaked, metav1.UpdateOptions{})
 	harness.Must(t, err)
-	s.packed(t, c)
+	packed(t, s, c)
 	const path = "/apis/history.sqube.io/v1alpha1/namespaces/default/changes"
 	purge := func(user, selector string) error {
 		request := c.CoreV1().RESTClient().Delete().AbsPath(path).Param("fieldSelector", selector)
@@ -256,7 +250,7 @@ func TestPurge(t *testing.T) {
 	if err := purge("", "resource=secrets,name=window"); !apierrors.IsNotFound(err) {
 		t.Errorf("what never was: %v", err)
 	}
-	succeeds(t, []string{"history", "purge", "secret/door", "--kubeconfig", s.kubeconfig()})
+	succeeds(t, []string{"history", "purge", "secret/door", "--kubeconfig", s.Kubeconfig})
 	raw, err := c.CoreV1().RESTClient().Get().AbsPath(path).Param("fieldSelector", "name=door").DoRaw(t.Context())
 	harness.Must(t, err)
 	var list changes.ChangeList
@@ -280,5 +274,5 @@ func TestPurge(t *testing.T) {
 	if err != nil || string(now.Data["code"]) != "rotated" {
 		t.Errorf("the Secret is %v, %v", now, err)
 	}
-	s.terminate(t)
+	s.Stop(t)
 }

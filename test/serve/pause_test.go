@@ -19,9 +19,9 @@ func TestPause(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		w := newWriter(t, s)
-		s.signal(t, syscall.SIGSTOP)
-		eventually(t, "the server is stopped", func() error {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		harness.Must(t, s.Signal(syscall.SIGSTOP))
+		harness.Retry(t, "the server is stopped", func() error {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Pid()))
 			if err == nil && !strings.Contains(string(stat), ") T ") {
 				err = fmt.Errorf("it is %s", stat)
 			}
@@ -38,10 +38,10 @@ func TestPause(t *testing.T) {
 			})
 		}
 		sending.Wait()
-		s.signal(t, syscall.SIGCONT)
+		harness.Must(t, s.Signal(syscall.SIGCONT))
 		asking.Wait()
 		w.creates(t, "after")
 		w.serves(t)
-		s.terminate(t)
+		s.Stop(t)
 	})
 }

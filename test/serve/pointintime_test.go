@@ -19,19 +19,19 @@ func TestPointInTimeRecovery(t *testing.T) {
 	source.BaseBackup(t)
 	database := []string{"--datastore", source.DSN()}
 	s := serve(t, database)
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	setData(t, c, "kept", "then")
 	var moment time.Time
 	harness.Must(t, harness.OpenDatabase(t, harness.Engine{Datastore: source.DSN()}).QueryRow("SELECT clock_timestamp()").Scan(&moment))
 	setData(t, c, "kept", "later")
 	last := setData(t, c, "new", "later")
-	s.terminate(t)
+	s.Stop(t)
 	harness.Must(t, source.Stop())
 
 	for range 2 {
 		database := []string{"--datastore", source.Restore(t, moment).DSN()}
-		s := serveAt(t, s.dataDir, freePort(t), database)
-		c := client(t, s.kubeconfig())
+		s := serveIn(t, s.DataDir, database)
+		c := client(t, s.Kubeconfig)
 		if kept, added := data(t, c, "kept"), data(t, c, "new"); kept != "then" || added != "" {
 			t.Errorf("the state of the moment is %q, and what came later %q", kept, added)
 		}
@@ -44,7 +44,7 @@ func TestPointInTimeRecovery(t *testing.T) {
 			t.Errorf("version %s comes after %s", version, last)
 		}
 		last = version
-		s.terminate(t)
+		s.Stop(t)
 		if text := succeeds(t, append([]string{"check"}, database...)); !strings.Contains(text, "nothing wrong") {
 			t.Errorf("the check prints %s", text)
 		}

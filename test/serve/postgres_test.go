@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestPostgresRefuses starts sqube with databases that it can't use. It never prints the password.
@@ -86,7 +87,7 @@ func TestPostgresRefuses(t *testing.T) {
 func refusesOnPostgres(t *testing.T, dsn, want string, secrets ...string) {
 	t.Helper()
 	for _, args := range [][]string{serveArgs(t, filepath.Join(t.TempDir(), "data"), "-v=10"), {"migrate", "up"}} {
-		_, stderr, code := run(t, append(args, "--datastore", dsn))
+		_, stderr, code := sqube.Run(t, append(args, "--datastore", dsn))
 		lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n")
 		if err := oneLine(lines[len(lines)-1]+"\n", want); code != 1 || err != nil {
 			t.Errorf("%s: code %d, %v:\n%s", args[0], code, err, stderr)
@@ -112,20 +113,18 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 	harness.Must(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	for _, variable := range []string{"PGPASSWORD=" + password, "PGPASSFILE=" + file} {
-		s := serveAt(t, dir, freePort(t), []string{"--datastore", u.String(), "-v=10"}, env(variable))
-		s.settle(t)
-		s.terminate(t)
-		for _, stream := range []string{"stdout", "stderr"} {
-			if strings.Contains(s.read(t, stream), password) {
-				t.Errorf("with %s, the password is on %s", variable, stream)
-			}
+		s := serveIn(t, dir, []string{"--datastore", u.String(), "-v=10"}, env(variable))
+		settle(t, s)
+		s.Stop(t)
+		if strings.Contains(s.Stdout(t)+s.Log(t), password) {
+			t.Errorf("with %s, the password is printed", variable)
 		}
 	}
 	// A password in the DSN is not printed either.
-	s := serveAt(t, dir, freePort(t), []string{"--datastore", dsn, "-v=10"})
-	s.settle(t)
-	s.terminate(t)
-	if text := s.read(t, "stdout") + s.read(t, "stderr"); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {
+	s := serveIn(t, dir, []string{"--datastore", dsn, "-v=10"})
+	settle(t, s)
+	s.Stop(t)
+	if text := s.Stdout(t) + s.Log(t); strings.Contains(text, password) || !strings.Contains(text, "postgres://"+u.Host+u.Path) {
 		t.Error("want the database with its password redacted")
 	}
 }

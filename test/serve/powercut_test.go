@@ -78,8 +78,8 @@ func TestPowerCut(t *testing.T) {
 func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 	t.Helper()
 	for round, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
-		s := serveAt(t, folder, freePort(t), []string{"--retention", "1s"}, recorder.Run)
-		c := client(t, s.kubeconfig())
+		s := serveIn(t, folder, []string{"--retention", "1s"}, recorder.Run)
+		c := client(t, s.Kubeconfig)
 		var writers sync.WaitGroup
 		for w := range 3 {
 			writers.Go(func() {
@@ -89,8 +89,8 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 			})
 		}
 		writers.Wait()
-		s.signal(t, end)
-		s.wait(t)
+		harness.Must(t, s.Signal(end))
+		s.Code(t)
 	}
 }
 

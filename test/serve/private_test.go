@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/sqube/sqube/test/faults"
@@ -24,19 +23,18 @@ func openUmask(cmd *exec.Cmd) {
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")
-	s := serveAt(t, dataDir, freePort(t), nil, openUmask)
-	s.settle(t)
+	s := serveIn(t, dataDir, nil, openUmask)
+	settle(t, s)
 	files(t, dataDir)
-	s.signal(t, syscall.SIGKILL) // so that there is a write-ahead log
-	s.wait(t)
+	s.Kill(t) // so that there is a write-ahead log
 	harness.Must(t, filepath.WalkDir(dataDir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil {
 			err = os.Chmod(path, 0o777)
 		}
 		return err
 	}))
-	s = serveAt(t, dataDir, freePort(t), nil, openUmask)
-	s.settle(t)
+	s = serveIn(t, dataDir, nil, openUmask)
+	settle(t, s)
 	files(t, dataDir)
 
 	out := t.TempDir()
@@ -62,8 +60,8 @@ func TestFolderOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	harness.Must(t, os.Chmod(dir, 0o755))
 	harness.Must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o644))
-	s := serveAt(t, dir, freePort(t), nil)
-	s.settle(t)
+	s := serveIn(t, dir, nil)
+	settle(t, s)
 	for name, want := range map[string]fs.FileMode{".": 0o755, "other": 0o644, "sqube.db": 0o600, "sqube.db-wal": 0o600, "pki": 0o700} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s is %v, %v", name, info, err)
@@ -111,10 +109,9 @@ func TestLooksMakeNothing(t *testing.T) {
 func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	s.settle(t)
-	s.signal(t, syscall.SIGKILL)
-	s.wait(t)
-	crashed := s.dataDir
+	settle(t, s)
+	s.Kill(t)
+	crashed := s.DataDir
 	clean := copied(t, crashed)
 	succeeds(t, []string{"migrate", "up", "--data-dir", clean})
 	backup := t.TempDir()

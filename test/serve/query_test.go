@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/query"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestQuery asks in SQL for what is stored: on both engines, in memory, and through a pooler.
@@ -39,7 +40,7 @@ func TestQuery(t *testing.T) {
 
 func testQuery(t *testing.T, engine string, flags ...string) {
 	s := serve(t, flags)
-	f := &questions{t: t, s: s, admin: client(t, s.kubeconfig()), timeout: 30}
+	f := &questions{t: t, s: s, admin: client(t, s.Kubeconfig), timeout: 30}
 	var pooled bool
 	if f.engine, pooled = strings.CutPrefix(engine, "pooled "); pooled {
 		f.timeout = 3 // which ends queries, not their clients
@@ -59,7 +60,7 @@ func testQuery(t *testing.T, engine string, flags ...string) {
 // questions is a server that is asked questions.
 type questions struct {
 	t      *testing.T
-	s      *server
+	s      *sqube.Server
 	admin  kubernetes.Interface
 	engine string
 	// timeout is the limit of queries whose clients go away, in seconds.
@@ -118,7 +119,7 @@ func (f *questions) answers() {
 	}
 	file := filepath.Join(t.TempDir(), "q.yaml")
 	harness.Must(t, os.WriteFile(file, []byte("apiVersion: history.sqube.io/v1alpha1\nkind: Query\nspec:\n  sql: SELECT 42 AS answer\n"), 0o600))
-	h := &history{kubeconfig: f.s.kubeconfig()}
+	h := &history{kubeconfig: f.s.Kubeconfig}
 	if out := h.kubectl(t, "create", "-f", file, "-o", "jsonpath={.status.columns} {.status.rows}"); out != `["answer"] [[42]]` {
 		t.Errorf("kubectl prints %s", out)
 	}
@@ -253,8 +254,8 @@ func (f *questions) refusals() {
 func (f *questions) rights() {
 	t := f.t
 	for _, role := range []string{"view", "admin"} {
-		admin := &undone{kubeconfig: f.s.kubeconfig()}
-		h := &history{kubeconfig: f.s.kubeconfig()}
+		admin := &undone{kubeconfig: f.s.Kubeconfig}
+		h := &history{kubeconfig: f.s.Kubeconfig}
 		h.kubectl(t, "create", "clusterrolebinding", "asks-"+role, "--clusterrole="+role, "--user="+role)
 		other := &questions{t: t, s: f.s, admin: client(t, admin.as(t, role)), engine: f.engine}
 		if _, err := other.ask(t.Context(), query.Spec{SQL: "SELECT 1"}); !apierrors.IsForbidden(err) {

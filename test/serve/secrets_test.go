@@ -54,7 +54,7 @@ exec PROGRAM "$@"
 	}
 	plays := func(want int, args []string, options ...option) {
 		t.Helper()
-		stdout, stderr, code := run(t, args, append(options, path)...)
+		stdout, stderr, code := sqube.Run(t, args, append(options, path)...)
 		if code != want {
 			t.Errorf("sqube %s ended with code %d and wrote\n%s%s", args[0], code, stdout, stderr)
 		}
@@ -62,14 +62,14 @@ exec PROGRAM "$@"
 	}
 	backup := filepath.Join(dir, "backup")
 	s := serve(t, append([]string{"-v=10"}, database...))
-	s.settle(t)
+	settle(t, s)
 	plays(0, append([]string{"backup", backup}, database...))
 	plays(0, append([]string{"check"}, database...))
 	plays(0, append([]string{"history", "services", "kubernetes"}, database...))
 	plays(0, []string{"restore", dsn, "--datastore", "sqlite://" + filepath.Join(dir, "other.db")})
 	plays(1, append([]string{"restore", backup, "--force"}, database...))
-	s.terminate(t)
-	keepsSecrets("serve", s.read(t, "stdout")+s.read(t, "stderr"))
+	s.Stop(t)
+	keepsSecrets("serve", s.Stdout(t)+s.Log(t))
 	plays(0, append([]string{"restore", backup, "--force"}, database...))
 	plays(0, append([]string{"restore", dsn, "--force"}, database...))
 	plays(0, append([]string{"migrate", "status"}, database...))

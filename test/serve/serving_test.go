@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,15 +24,15 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestServingFlags connects to a server whose port has non-default flags.
 func TestServingFlags(t *testing.T) {
 	t.Parallel()
 	named, more, kubelet := newPair(t, "api.example.com"), newPair(t, "other.example.com"), newPair(t, "sqube")
-	port := freePort(t)
 	node := newKubelet(t)
-	s := serveAt(t, filepath.Join(t.TempDir(), "data"), port, []string{
+	s := serve(t, []string{
 		"--tls-min-version=VersionTLS12", "--tls-curve-preferences=23",
 		"--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 		"--tls-sni-cert-key=" + named.flag(), "--tls-sni-cert-key=" + more.flag() + ":*.more.example.com",
@@ -67,7 +68,7 @@ func TestServingFlags(t *testing.T) {
 			}
 		}
 		named.renew(t, "api.example.com")
-		eventually(t, "a changed certificate is presented", func() error {
+		harness.Retry(t, "a changed certificate is presented", func() error {
 			if got, err := shown(s, &tls.Config{ServerName: "api.example.com"}); err != nil || !got.Equal(named.read(t)) {
 				return fmt.Errorf("the former one is presented, error %v", err)
 			}
@@ -78,7 +79,7 @@ func TestServingFlags(t *testing.T) {
 		if got := settings(t, s)[http2.SettingMaxConcurrentStreams]; got != 77 {
 			t.Errorf("%d streams", got)
 		}
-		c := httpClient(t, s.kubeconfig(), "HTTP/2.0") // connections of anonymous clients are closed in any case
+		c := httpClient(t, s.Kubeconfig, "HTTP/2.0") // connections of anonymous clients are closed in any case
 		connections, last := 0, ""
 		for requests := 0; connections < 3; requests++ { // two in a hundred requests close their connection
 			if requests > 5000 {
@@ -89,7 +90,7 @@ func TestServingFlags(t *testing.T) {
 					connections, last = connections+1, address
 				}
 			}}
-			request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, s.url+"/livez", nil)
+			request, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, s.URL+"/livez", nil)
 			harness.Must(t, err)
 			response, err := c.Do(request)
 			harness.Must(t, err)
@@ -100,7 +101,8 @@ func TestServingFlags(t *testing.T) {
 		}
 	})
 	t.Run("names and ports in the API", func(t *testing.T) {
-		c := client(t, s.kubeconfig())
+		port := strconv.Itoa(s.Port)
+		c := client(t, s.Kubeconfig)
 		service, err := c.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 		harness.Must(t, err)
 		if service.Spec.Type != corev1.ServiceTypeNodePort || service.Spec.Ports[0].NodePort != 30443 {
@@ -121,9 +123,9 @@ func TestServingFlags(t *testing.T) {
 		node.logs(t, s, kubelet.read(t))
 		throttles(t, s, 10000)
 	})
-	t.Run("a collection is deleted in parallel", func(t *testing.T) { deletesAtOnce(t, client(t, s.kubeconfig()), 3) })
+	t.Run("a collection is deleted in parallel", func(t *testing.T) { deletesAtOnce(t, client(t, s.Kubeconfig), 3) })
 	t.Run("one file of the libraries logs more", func(t *testing.T) {
-		if log := s.read(t, "stderr"); !strings.Contains(log, `level=DEBUG msg=HTTP verb=GET`) {
+		if log := s.Log(t); !strings.Contains(log, `level=DEBUG msg=HTTP verb=GET`) {
 			t.Error("httplog.go logs no request")
 		}
 	})
@@ -131,16 +133,11 @@ func TestServingFlags(t *testing.T) {
 		certs := t.TempDir()
 		inFolder := pair{filepath.Join(certs, "apiserver.crt"), filepath.Join(certs, "apiserver.key")}
 		inFolder.renew(t, "folder.example.com")
-		other := launchAt(t, filepath.Join(t.TempDir(), "data"), port, []string{"--permit-port-sharing", "--disable-http2-serving", "--cert-dir", certs})
-		eventually(t, "another server serves on the same port", func() error {
-			if !strings.Contains(other.read(t, "stderr"), "msg=ready") {
-				return errors.New("not ready")
-			}
-			return nil
-		})
-		s.terminate(t)
+		other := sqube.Launch(t, sqube.Options{Port: s.Port, Args: []string{"--permit-port-sharing", "--disable-http2-serving", "--cert-dir", certs}})
+		other.Logged(t, "msg=ready", 1)
+		s.Stop(t)
 		insecure.CloseIdleConnections()
-		response, err := insecure.Get(s.url + "/version")
+		response, err := insecure.Get(s.URL + "/version")
 		harness.Must(t, err)
 		harness.Must(t, response.Body.Close())
 		if response.ProtoMajor != 1 || response.Header.Get("Strict-Transport-Security") != "" {
@@ -182,17 +179,17 @@ func (p pair) read(t *testing.T) *x509.Certificate {
 }
 
 // dial connects to a server as a client with the configuration, without verifying certificates.
-func dial(s *server, config *tls.Config) (*tls.Conn, error) {
-	address, err := url.Parse(s.url)
+func dial(s *sqube.Server, config *tls.Config) (*tls.Conn, error) {
+	address, err := url.Parse(s.URL)
 	if err != nil {
 		return nil, err
 	}
 	config.InsecureSkipVerify = true
-	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address.Host, config)
+	return tls.DialWithDialer(&net.Dialer{Timeout: harness.Patience}, "tcp", address.Host, config)
 }
 
 // shown returns the certificate that a server presents to a client.
-func shown(s *server, config *tls.Config) (*x509.Certificate, error) {
+func shown(s *sqube.Server, config *tls.Config) (*x509.Certificate, error) {
 	conn, err := dial(s, config)
 	if err != nil {
 		return &x509.Certificate{}, err
@@ -201,7 +198,7 @@ func shown(s *server, config *tls.Config) (*x509.Certificate, error) {
 }
 
 // settings returns the SETTINGS that a server sends first on an HTTP/2 connection.
-func settings(t *testing.T, s *server) map[http2.SettingID]uint32 {
+func settings(t *testing.T, s *sqube.Server) map[http2.SettingID]uint32 {
 	t.Helper()
 	conn, err := dial(s, &tls.Config{NextProtos: []string{"h2"}})
 	harness.Must(t, err)

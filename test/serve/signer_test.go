@@ -24,9 +24,9 @@ func TestExternalSigner(t *testing.T) {
 	socket := filepath.Join(dir, "s")
 	mock := signer.NewMockSigner(t, socket)
 	s := serve(t, []string{"--service-account-signing-endpoint", socket})
-	c := client(t, s.kubeconfig())
+	c := client(t, s.Kubeconfig)
 	var token string
-	eventually(t, "a service account gets a token", func() error {
+	harness.Retry(t, "a service account gets a token", func() error {
 		request, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err == nil {
 			token = request.Status.Token
@@ -42,8 +42,8 @@ func TestExternalSigner(t *testing.T) {
 	if err != nil || review.Status.User.Username != "system:serviceaccount:default:default" {
 		t.Errorf("the token belongs to %q, error %v %s", review.Status.User.Username, err, review.Status.Error)
 	}
-	admin := httpClient(t, s.kubeconfig(), "HTTP/2.0")
-	if code, keys := fetch(t, admin, http.MethodGet, s.url+"/openid/v1/jwks", ""); code != http.StatusOK || !strings.Contains(keys, mock.SigningKeyID) {
+	admin := httpClient(t, s.Kubeconfig, "HTTP/2.0")
+	if code, keys := fetch(t, admin, http.MethodGet, s.URL+"/openid/v1/jwks", ""); code != http.StatusOK || !strings.Contains(keys, mock.SigningKeyID) {
 		t.Errorf("the key is not published: %d %s", code, keys)
 	}
 	if review, err := c.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token[:len(token)-4]}}, metav1.CreateOptions{}); err != nil || review.Status.Authenticated {

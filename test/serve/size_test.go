@@ -18,7 +18,7 @@ func TestSizeIsBounded(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore, "--retention", "1h", "--retention-rows", "100", "--history=0", "--compact-interval", "200ms"})
-		c := client(t, s.kubeconfig())
+		c := client(t, s.Kubeconfig)
 		maps := c.CoreV1().ConfigMaps("default")
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changing"}}
 		created, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
@@ -31,7 +31,7 @@ func TestSizeIsBounded(t *testing.T) {
 			}
 		}
 		var found map[string]float64
-		eventually(t, "the excess is removed", func() error {
+		harness.Retry(t, "the excess is removed", func() error {
 			found = sqube.StoreMetrics(t, c)
 			if found["live_rows"] < 10 || found["superseded_rows"] > 100 || found["removed_rows_total"] < updates-100 || found["compaction_lag_seconds"] > 0 {
 				return fmt.Errorf("the metrics are %v", found)

@@ -3,20 +3,16 @@ package serve
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -55,21 +51,21 @@ func TestMemoryOfSlowWatchers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, []string{"--datastore", test.datastore(t)}, env("GOMEMLIMIT=250MiB"))
-			s.settle(t)
-			config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+			settle(t, s)
+			config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 			harness.Must(t, err)
 			reader := newReader(t, config)
 			clients := test.open(t, config)
-			before := s.resetPeak(t)
-			s.guard(t)
+			before := s.ResetPeak(t)
+			s.Guard(t)
 
-			writeWhile(t, client(t, s.kubeconfig()), test.objects, test.size, func(i int) {
+			writeWhile(t, client(t, s.Kubeconfig), test.objects, test.size, func(i int) {
 				for range (i+1)*slowWatchers/test.objects - i*slowWatchers/test.objects {
 					clients.watch(t, "/api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=true")
 				}
 			})
 			reader.sees(t, test.objects)
-			peak := s.memory(t, "VmHWM")
+			peak := s.Memory(t, "VmHWM")
 			if peak-before > growth {
 				t.Errorf("the server grew by %d MiB, from %d MiB", (peak-before)>>20, before>>20)
 			}
@@ -100,39 +96,6 @@ func writeWhile(t *testing.T, c kubernetes.Interface, objects, size int, each fu
 	}
 	close(next)
 	running.Wait()
-}
-
-// guard kills the process before it takes the machine's memory.
-func (p *process) guard(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-				var size, resident int
-				text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Pid()))
-				if err == nil {
-					_, err = fmt.Sscan(string(text), &size, &resident)
-				}
-				if resident *= os.Getpagesize(); err == nil && resident > tooMuch {
-					t.Errorf("killing the server, which has %d MiB", resident>>20)
-					if err = p.Signal(syscall.SIGKILL); err == nil {
-						return
-					}
-				}
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	})
-	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // reader is an informer that keeps up, with the number of its watches.
@@ -180,7 +143,7 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 // sees waits until the reader has all objects, through one watch.
 func (r *reader) sees(t *testing.T, objects int) {
 	t.Helper()
-	eventually(t, "the informer has seen all", func() error {
+	harness.Retry(t, "the informer has seen all", func() error {
 		n := 0
 		for _, key := range r.store.ListKeys() {
 			if strings.HasPrefix(key, "default/large-") {
@@ -282,7 +245,7 @@ func streams(t *testing.T, config *rest.Config) *slowClients {
 					n += c.drain()
 				}
 			}
-			eventually(t, "the streams are ended", func() error {
+			harness.Retry(t, "the streams are ended", func() error {
 				reset := 0
 				for _, c := range conns {
 					reset += int(c.resets.Load())

@@ -49,18 +49,18 @@ func TestTerminate(t *testing.T) {
 			t.Parallel()
 			datastore := []string{"--datastore", database(t)}
 			s := serve(t, datastore)
-			c := httpClient(t, s.kubeconfig(), protocol)
+			c := httpClient(t, s.Kubeconfig, protocol)
 
-			watch, err := c.Get(s.url + "/api/v1/namespaces?watch=true")
+			watch, err := c.Get(s.URL + "/api/v1/namespaces?watch=true")
 			harness.Must(t, err)
 			defer watch.Body.Close()
 			events := bufio.NewReader(watch.Body)
 			if _, err := events.ReadString('\n'); err != nil || watch.Proto != protocol {
 				t.Fatalf("the watch does not begin: %s, %v", watch.Proto, err)
 			}
-			post := startPost(t, c, s.url+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
+			post := startPost(t, c, s.URL+"/api/v1/namespaces/default/configmaps", `{"kind":"ConfigMap","apiVersion":"v1",`)
 
-			s.signal(t, syscall.SIGTERM)
+			harness.Must(t, s.Signal(syscall.SIGTERM))
 			// The rest of the watch is complete events, then its end.
 			for {
 				line, err := events.ReadString('\n')
@@ -71,8 +71,8 @@ func TestTerminate(t *testing.T) {
 					t.Fatalf("the watch ends with %q, %v", line, err)
 				}
 			}
-			eventually(t, "no new requests are accepted", func() error {
-				if response, err := newConnection().Get(s.url + "/readyz"); err == nil {
+			harness.Retry(t, "no new requests are accepted", func() error {
+				if response, err := newConnection().Get(s.URL + "/readyz"); err == nil {
 					response.Body.Close()
 					return fmt.Errorf("/readyz returns %s", response.Status)
 				}
@@ -81,15 +81,15 @@ func TestTerminate(t *testing.T) {
 			if got := post.finish(t, `"metadata":{"name":"late"}}`); got != http.StatusCreated {
 				t.Errorf("the request that was running got %d", got)
 			}
-			if code := s.wait(t); code != 0 {
+			if code := s.Code(t); code != 0 {
 				t.Errorf("ended with code %d", code)
 			}
-			if text := s.read(t, "stderr"); !strings.Contains(text, "msg=stopped") || strings.Contains(text, "level=ERROR") {
+			if text := s.Log(t); !strings.Contains(text, "msg=stopped") || strings.Contains(text, "level=ERROR") {
 				t.Errorf("the log:\n%s", text)
 			}
 
-			again := serveAt(t, s.dataDir, freePort(t), datastore)
-			if _, err := client(t, again.kubeconfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "late", metav1.GetOptions{}); err != nil {
+			again := serveIn(t, s.DataDir, datastore)
+			if _, err := client(t, again.Kubeconfig).CoreV1().ConfigMaps("default").Get(t.Context(), "late", metav1.GetOptions{}); err != nil {
 				t.Errorf("the last created object is lost: %v", err)
 			}
 		})
@@ -112,7 +112,7 @@ func startPost(t *testing.T, c *http.Client, url, beginning string) running {
 	harness.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Expect", "100-continue") // so that the body is sent once a handler reads it
-	c.Transport.(*http.Transport).ExpectContinueTimeout = patience
+	c.Transport.(*http.Transport).ExpectContinueTimeout = harness.Patience
 	go func() {
 		response, err := c.Do(request)
 		if err != nil {
@@ -155,21 +155,16 @@ func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		s := serve(t, nil)
-		startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
-		s.signal(t, signal)
-		eventually(t, "it is stopping", func() error {
-			if !strings.Contains(s.read(t, "stderr"), "stopping; a second signal ends the process at once") {
-				return errNotYet
-			}
-			return nil
-		})
+		startPost(t, httpClient(t, s.Kubeconfig, "HTTP/1.1"), s.URL+"/api/v1/namespaces/default/configmaps", `{`)
+		harness.Must(t, s.Signal(signal))
+		s.Logged(t, "stopping; a second signal ends the process at once", 1)
 		select {
 		case <-s.Exited():
 			t.Error("ended with a request running")
 		default:
 		}
-		s.signal(t, signal)
-		if code := s.wait(t); code != 1 {
+		harness.Must(t, s.Signal(signal))
+		if code := s.Code(t); code != 1 {
 			t.Errorf("ended with code %d", code)
 		}
 	}
@@ -179,10 +174,10 @@ func TestSecondSignal(t *testing.T) {
 func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-grace-period", "2s"}) // each part of the server must stop within that, too
-	startPost(t, httpClient(t, s.kubeconfig(), "HTTP/1.1"), s.url+"/api/v1/namespaces/default/configmaps", `{`)
-	s.settle(t)
-	s.terminate(t)
-	if text := s.read(t, "stderr"); !strings.Contains(text, "requests were still running at the end of --shutdown-grace-period and were cut off") {
+	startPost(t, httpClient(t, s.Kubeconfig, "HTTP/1.1"), s.URL+"/api/v1/namespaces/default/configmaps", `{`)
+	settle(t, s)
+	s.Stop(t)
+	if text := s.Log(t); !strings.Contains(text, "requests were still running at the end of --shutdown-grace-period and were cut off") {
 		t.Errorf("the log:\n%s", text)
 	}
 }
@@ -204,12 +199,12 @@ func TestPartThatHangs(t *testing.T) {
 		harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	s := serve(t, []string{"--audit-webhook-config-file", config, "--audit-policy-file", policy, "--shutdown-grace-period", "2s"})
-	s.settle(t)
-	s.signal(t, syscall.SIGTERM)
-	if code := s.wait(t); code != 1 {
+	settle(t, s)
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	if code := s.Code(t); code != 1 {
 		t.Errorf("ended with code %d", code)
 	}
-	if text := s.read(t, "stderr"); !strings.Contains(text, "sqube: did not stop within --shutdown-grace-period: audit log\n") {
+	if text := s.Log(t); !strings.Contains(text, "sqube: did not stop within --shutdown-grace-period: audit log\n") {
 		t.Errorf("it does not report what hangs:\n%s", text)
 	}
 }
@@ -219,30 +214,30 @@ func TestPartThatHangs(t *testing.T) {
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"--shutdown-delay-duration", "1h"}) // longer than the requests take on any machine
-	s.signal(t, syscall.SIGTERM)
-	eventually(t, "/readyz fails", func() error {
-		response, err := newConnection().Get(s.url + "/readyz")
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	harness.Eventually(t, "/readyz fails", func() bool {
+		response, err := newConnection().Get(s.URL + "/readyz")
 		harness.Must(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode == http.StatusOK {
-			return errors.Join(err, errNotYet)
+			return false
 		}
 		if response.StatusCode != http.StatusInternalServerError || !strings.Contains(string(text), "[-]shutdown failed") {
 			t.Errorf("/readyz returns %s\n%s", response.Status, text)
 		}
-		return nil
+		return true
 	})
-	if response, err := newConnection().Get(s.url + "/livez"); err != nil || response.StatusCode != http.StatusOK {
+	if response, err := newConnection().Get(s.URL + "/livez"); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("/livez during the delay: %v, %v", response, err)
 	}
-	if _, err := client(t, s.kubeconfig()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := client(t, s.Kubeconfig).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("a list during the delay: %v", err)
 	}
 
 	brief := serve(t, []string{"--shutdown-delay-duration", "1s"})
 	began := time.Now()
-	brief.terminate(t)
+	brief.Stop(t)
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("ended after %s", took)
 	}
@@ -269,30 +264,22 @@ func TestShutdownDelayOpenID(t *testing.T) {
 	harness.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
 
 	s := serve(t, []string{"--shutdown-delay-duration=1h", "--oidc-issuer-url", issuer.URL, "--oidc-client-id=sqube", "--oidc-ca-file", authority})
-	s.signal(t, syscall.SIGTERM)
-	eventually(t, "it is stopping", func() error {
-		if !strings.Contains(s.read(t, "stderr"), "stopping; a second signal ends the process at once") {
-			return errNotYet
-		}
-		return nil
-	})
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	s.Logged(t, "stopping; a second signal ends the process at once", 1)
 	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	claims := fmt.Sprintf(`{"iss":%q,"aud":"sqube","sub":"ann","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
 	token := encode(`{"alg":"RS256"}`) + "." + encode(claims) + "." + encode("not a signature")
-	eventually(t, "the issuer is asked for its keys", func() error {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api", nil)
+	harness.Eventually(t, "the issuer is asked for its keys", func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api", nil)
 		harness.Must(t, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := newConnection().Do(request)
 		harness.Must(t, err)
 		harness.Must(t, response.Body.Close())
-		if asked.Load() == 0 {
-			return errNotYet
-		}
-		return nil
+		return asked.Load() > 0
 	})
-	s.signal(t, syscall.SIGTERM)
-	s.wait(t)
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	s.Code(t)
 }
 
 // TestNotify listens, in place of systemd, for the notification that the server is ready.
@@ -310,6 +297,6 @@ func TestNotify(t *testing.T) {
 	if err != nil || string(word[:n]) != "READY=1" {
 		t.Errorf("got %q, %v", word[:n], err)
 	}
-	s.settle(t)
-	s.terminate(t)
+	settle(t, s)
+	s.Stop(t)
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // hostile abuses a terminal: it clears it, sets its title, switches to red, and reverses the direction.
@@ -30,7 +31,7 @@ func TestTerminal(t *testing.T) {
 
 		plain := func(want int, shown string, args ...string) string {
 			t.Helper()
-			stdout, stderr, code := run(t, append(args, database...))
+			stdout, stderr, code := sqube.Run(t, append(args, database...))
 			if code != want || !strings.Contains(stdout+stderr, shown) {
 				t.Errorf("sqube %s ended with code %d, without %s in\n%q", args[0], code, shown, stdout+stderr)
 			}

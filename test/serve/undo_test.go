@@ -32,11 +32,11 @@ func TestUndo(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		t.Cleanup(func() {
-			if log := s.read(t, "stderr"); strings.Contains(log, "SHOULD NOT HAPPEN") { // of managedFields
+			if log := s.Log(t); strings.Contains(log, "SHOULD NOT HAPPEN") { // of managedFields
 				t.Errorf("the server logs %s", log)
 			}
 		})
-		f := &undone{kubeconfig: s.kubeconfig()}
+		f := &undone{kubeconfig: s.Kubeconfig}
 		for name, test := range map[string]func(*testing.T){
 			"image": f.image, "script": f.script, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
 		} {
@@ -77,7 +77,7 @@ func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
 // undo runs sqube undo and returns what it prints.
 func undo(t *testing.T, kubeconfig string, args ...string) string {
 	t.Helper()
-	stdout, stderr, _ := run(t, append([]string{"undo", "--kubeconfig", kubeconfig}, args...))
+	stdout, stderr, _ := sqube.Run(t, append([]string{"undo", "--kubeconfig", kubeconfig}, args...))
 	return stdout + stderr
 }
 
@@ -245,7 +245,7 @@ func (f *undone) quota(t *testing.T) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/secrets": resource.MustParse("3")}}}
 	_, err := c.CoreV1().ResourceQuotas("quota").Create(t.Context(), quota, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the quota is counted", func() error {
+	harness.Retry(t, "the quota is counted", func() error {
 		q, err := c.CoreV1().ResourceQuotas("quota").Get(t.Context(), "few", metav1.GetOptions{})
 		if err == nil && len(q.Status.Hard) == 0 {
 			err = fmt.Errorf("its status is %v", q.Status)
@@ -259,8 +259,8 @@ func (f *undone) quota(t *testing.T) {
 	}
 	has(t, printed, "sqube: not everything has been applied: run the same command again to go on")
 	harness.Must(t, c.CoreV1().ResourceQuotas("quota").Delete(t.Context(), "few", metav1.DeleteOptions{}))
-	eventually(t, "the rest comes back", func() error {
-		_, stderr, code := run(t, append([]string{"undo", "--kubeconfig", quinn}, args...))
+	harness.Retry(t, "the rest comes back", func() error {
+		_, stderr, code := sqube.Run(t, append([]string{"undo", "--kubeconfig", quinn}, args...))
 		if code != 0 {
 			return fmt.Errorf("%s", stderr)
 		}
@@ -293,7 +293,7 @@ func (f *undone) rights(t *testing.T) {
 	}
 	untilSays := func(want string, args ...string) {
 		t.Helper()
-		eventually(t, want, func() error {
+		harness.Retry(t, want, func() error {
 			if printed := undo(t, viewer, args...); !strings.Contains(printed, want) {
 				return fmt.Errorf("sqube undo prints %s", printed)
 			}
@@ -358,7 +358,7 @@ func (f *undone) webhook(t *testing.T) {
 		}},
 	}, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the webhook is asked", func() error {
+	harness.Retry(t, "the webhook is asked", func() error {
 		_, err := c.CoreV1().ConfigMaps("webhook").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{"n": "4"}}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		if err == nil {
 			return errors.New("it is not")
@@ -373,8 +373,8 @@ func (f *undone) webhook(t *testing.T) {
 	has(t, printed, "sqube: not everything has been applied: run the same command again to go on")
 	back := inverse(t, printed)[:4] // by whom and with which id
 	harness.Must(t, c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "gone", metav1.DeleteOptions{}))
-	eventually(t, "the rest comes back", func() error {
-		_, stderr, code := run(t, append([]string{"undo", "--kubeconfig", wanda}, args...))
+	harness.Retry(t, "the rest comes back", func() error {
+		_, stderr, code := sqube.Run(t, append([]string{"undo", "--kubeconfig", wanda}, args...))
 		if code != 0 {
 			return errors.New(stderr)
 		}

@@ -130,7 +130,7 @@ func (f *undone) namespace(t *testing.T) {
 // gone waits until a namespace is.
 func gone(t *testing.T, c kubernetes.Interface, namespace string) {
 	t.Helper()
-	eventually(t, "the namespace is gone", func() error {
+	harness.Retry(t, "the namespace is gone", func() error {
 		_, err := c.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		return untilNotFound(err)
 	})
@@ -163,7 +163,7 @@ func (f *undone) definition(t *testing.T) {
 		gadget := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "gadget", "metadata": map[string]any{"name": fmt.Sprint("g", i)}, "spec": map[string]any{"size": int64(7)},
 		}}
-		eventually(t, "gadgets are served", func() error {
+		harness.Retry(t, "gadgets are served", func() error {
 			_, err := gadgets.Namespace([]string{"gadgets-a", "gadgets-b"}[i%2]).Create(ctx, gadget, metav1.CreateOptions{})
 			return err
 		})
@@ -171,7 +171,7 @@ func (f *undone) definition(t *testing.T) {
 	remove := func() {
 		t.Helper()
 		harness.Must(t, definitions.Delete(ctx, "gadgets.example.com", metav1.DeleteOptions{}))
-		eventually(t, "the definition is gone", func() error {
+		harness.Retry(t, "the definition is gone", func() error {
 			_, err := definitions.Get(ctx, "gadgets.example.com", metav1.GetOptions{})
 			return untilNotFound(err)
 		})

@@ -101,7 +101,7 @@ func waitsForStuck(t *testing.T, c kubernetes.Interface) (free func()) {
 		}},
 	}, metav1.CreateOptions{})
 	harness.Must(t, err)
-	eventually(t, "the webhook is asked", func() error {
+	harness.Retry(t, "the webhook is asked", func() error {
 		_, err := c.CoreV1().ConfigMaps("slow").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		if err == nil && !known.Load() {
 			err = errors.New("it is not")

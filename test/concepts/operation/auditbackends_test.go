@@ -120,7 +120,7 @@ func TestAuditBackends(t *testing.T) {
 		kit.Promise{Statement: "the path - means standard output", Proof: func(t *testing.T, c *kit.Cluster) {
 			id := string(uuid.NewUUID())
 			c.Send(t, http.MethodGet, c.Path("v1", "configmaps"), kit.Header{"Audit-ID", id}, nil).OK(t)
-			harness.Eventually(t, "it is written", func() bool { return len(kit.AuditEvents(t, c.Server.Output(t), id)) == 2 })
+			harness.Eventually(t, "it is written", func() bool { return len(kit.AuditEvents(t, []byte(c.Server.Stdout(t)), id)) == 2 })
 		}},
 	)
 }

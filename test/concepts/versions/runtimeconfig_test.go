@@ -112,7 +112,7 @@ func TestRuntimeConfigFaults(t *testing.T) {
 func TestFeatureGates(t *testing.T) {
 	kit.Prove(t, []string{"--feature-gates=WatchCacheInitializationPostStartHook=true,WatchList=false", "--feature-gates=DeclarativeValidationTakeover=false", "--disabled-metrics=apiserver_request_total"},
 		kit.Promise{Statement: "setting a gate that is GA or deprecated is logged", Proof: func(t *testing.T, c *kit.Cluster) {
-			log := string(c.Server.Output(t))
+			log := c.Server.Log(t)
 			for gate, warning := range map[string]string{"WatchCacheInitializationPostStartHook": "Warning: setting GA feature gate.", "DeclarativeValidationTakeover": "Warning: setting deprecated feature gate."} {
 				if !slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool { return strings.Contains(line, warning) && strings.Contains(line, gate) }) {
 					t.Errorf("the log has no %q for %s:\n%s", warning, gate, log)

@@ -1,10 +1,8 @@
 package sqube
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,8 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,20 +19,14 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-const (
-	// readyTimeout limits a start on a busy machine; on an idle one, it takes less than a second.
-	readyTimeout = time.Minute
-	// drainTimeout limits a graceful stop.
-	drainTimeout = 30 * time.Second
-	// logLines is how much of the server's log a failed test shows.
-	logLines = 100
-)
+// readyTimeout limits a start on a busy machine; on an idle one, it takes less than a second.
+const readyTimeout = time.Minute
 
 // Options describe how to run a server.
 type Options struct {
-	// Datastore is the --datastore: see harness.Engine.
+	// Datastore is the --datastore, if Args don't have it: see harness.Engine.
 	Datastore string
-	// DataDir is the --data-dir; by default one that is removed when the test ends.
+	// DataDir is the --data-dir; by default a new one that is removed when the test ends.
 	DataDir string
 	// Address and Port are where it listens; by default 127.0.0.1 and a free port.
 	Address string
@@ -51,26 +41,21 @@ type Options struct {
 	Prepare func(*exec.Cmd)
 }
 
-// Server is a sqube process and its state. Its address does not change when it is restarted. Its methods are not safe for
-// concurrent use, except those that only read.
+// Server is a process that serves, and its state. Its address does not change when it is restarted.
 type Server struct {
+	*Process
+
 	// URL is the server's address, https://ADDRESS:PORT.
-	URL string
+	URL  string
+	Port int
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
-
-	binary  string
-	args    []string
-	env     []string
-	prepare func(*exec.Cmd)
-	log     string
-	keeper  *harness.Keeper
-
-	process *harness.Process // started last
+	// DataDir is the --data-dir.
+	DataDir string
 }
 
 // Start runs a server and waits until it is ready. It is stopped when the test ends; if the test has failed, its output gets
-// the end of the server's log.
+// the end of the server's.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := Launch(t, o)
@@ -82,55 +67,44 @@ func Start(t testing.TB, o Options) *Server {
 func Launch(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.DataDir == "" {
-		o.DataDir = t.TempDir()
+		o.DataDir = filepath.Join(t.TempDir(), "data")
 	}
-	var err error
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
 	if o.Port == 0 {
-		if o.Port, err = harness.FreePort(); err != nil {
-			t.Fatal(err)
-		}
+		var err error
+		o.Port, err = harness.FreePort()
+		harness.Must(t, err)
 	}
 	if o.Binary == "" {
 		o.Binary = Binary(t)
 	}
-	s := &Server{
+	args := []string{"serve", "--data-dir", o.DataDir, "--bind-address", o.Address, "--secure-port", strconv.Itoa(o.Port)}
+	if o.Datastore != "" {
+		args = append(args, "--datastore", o.Datastore)
+	}
+	args = append(args, o.Args...)
+	return &Server{
 		URL:        "https://" + net.JoinHostPort(o.Address, strconv.Itoa(o.Port)),
+		Port:       o.Port,
 		Kubeconfig: filepath.Join(o.DataDir, "admin.kubeconfig"),
-		binary:     o.Binary,
-		args: append([]string{"serve",
-			"--data-dir", o.DataDir,
-			"--datastore", o.Datastore,
-			"--bind-address", o.Address,
-			"--secure-port", strconv.Itoa(o.Port),
-		}, o.Args...),
-		env:     append(os.Environ(), o.Env...),
-		prepare: o.Prepare,
-		log:     filepath.Join(t.TempDir(), "log"),
+		DataDir:    o.DataDir,
+		Process: start(t, func() *exec.Cmd {
+			cmd := exec.Command(o.Binary, args...)
+			cmd.Env = append(os.Environ(), o.Env...)
+			if o.Prepare != nil {
+				o.Prepare(cmd)
+			}
+			return cmd
+		}),
 	}
-	if s.keeper, err = harness.NewKeeper(""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of sqube's log:\n%s", s.logTail())
-		}
-		if err := errors.Join(s.process.End(syscall.SIGKILL), s.keeper.Dismiss()); err != nil {
-			t.Errorf("stopping sqube: %v", err)
-		}
-	})
-	if err := s.launch(); err != nil {
-		t.Fatalf("starting sqube: %v", err)
-	}
-	return s
 }
 
 // Start starts a stopped or killed server on the same state, and waits until it is ready.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
-	if err := s.launch(); err != nil {
+	if err := s.Relaunch(); err != nil {
 		t.Fatalf("starting sqube: %v", err)
 	}
 	s.WaitReady(t)
@@ -141,40 +115,10 @@ func (s *Server) WaitReady(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	if err := s.waitReady(ctx); err != nil {
+	if err := s.Ready(ctx); err != nil {
 		t.Fatalf("sqube did not get ready: %v", err)
 	}
 }
-
-// Stop stops the server with SIGTERM, and waits until it has ended. It fails the test if that takes too long or the server ends
-// with an error.
-func (s *Server) Stop(t testing.TB) {
-	t.Helper()
-	if !s.process.Runs() {
-		t.Fatal("sqube is not running")
-	}
-	harness.Must(t, s.process.Signal(syscall.SIGTERM))
-	select {
-	case <-s.process.Exited():
-	case <-time.After(drainTimeout):
-		t.Fatalf("sqube is still running %s after SIGTERM", drainTimeout)
-	}
-	if err := s.process.Wait(); err != nil {
-		t.Fatalf("sqube ended with an error after SIGTERM: %v", err)
-	}
-}
-
-// Kill kills the server with SIGKILL.
-func (s *Server) Kill(t testing.TB) {
-	t.Helper()
-	harness.Must(t, s.process.End(syscall.SIGKILL))
-}
-
-// Relaunch starts a server that has ended, for any reason, on the same state. It does not wait.
-func (s *Server) Relaunch() error { return s.launch() }
-
-// Ended returns a channel that is closed when the process started last has ended.
-func (s *Server) Ended() <-chan struct{} { return s.process.Exited() }
 
 // Config returns a client configuration of the administrator.
 func (s *Server) Config(t testing.TB) *rest.Config {
@@ -184,31 +128,8 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 	return config
 }
 
-// Pid returns the process id of the server, which must be running.
-func (s *Server) Pid() int { return s.process.Pid() }
-
-// launch starts the process. Its log continues over all starts.
-func (s *Server) launch() error {
-	if s.process.Runs() {
-		return errors.New("it is already running")
-	}
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the child has its own descriptor
-	cmd := exec.Command(s.binary, s.args...)
-	cmd.Env = s.env
-	cmd.Stdout, cmd.Stderr = log, log
-	if s.prepare != nil {
-		s.prepare(cmd)
-	}
-	s.process, err = harness.StartProcess(cmd, s.keeper)
-	return err
-}
-
-// waitReady polls /readyz until it returns 200. It does so as the administrator, since --anonymous-auth=false may be set.
-func (s *Server) waitReady(ctx context.Context) error {
+// Ready polls /readyz until it returns 200. It does so as the administrator, since --anonymous-auth=false may be set.
+func (s *Server) Ready(ctx context.Context) error {
 	// The server's certificate does not matter here, and at the first start there are no keys yet.
 	config := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: s.administrator}
 	transport := &http.Transport{TLSClientConfig: config}
@@ -228,8 +149,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 			err = fmt.Errorf("/readyz returned %s", response.Status)
 		}
 		select {
-		case <-s.process.Exited():
-			return fmt.Errorf("it ended: %w", s.process.Wait())
+		case <-s.Exited():
+			return fmt.Errorf("it ended: %w", s.Wait())
 		case <-ctx.Done():
 			return err
 		case <-time.After(10 * time.Millisecond): // it can only be polled
@@ -248,28 +169,4 @@ func (s *Server) administrator(*tls.CertificateRequestInfo) (*tls.Certificate, e
 	}
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	return &pair, err
-}
-
-// Output returns what the server has written so far to standard output and standard error, over all starts.
-func (s *Server) Output(t testing.TB) []byte {
-	t.Helper()
-	output, err := os.ReadFile(s.log)
-	harness.Must(t, err)
-	return output
-}
-
-// Logged waits until the server's log, since its first start, has the text.
-func (s *Server) Logged(t testing.TB, text string) {
-	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("%q is logged", text), func() bool { return bytes.Contains(s.Output(t), []byte(text)) })
-}
-
-// logTail returns the last lines that the server has written.
-func (s *Server) logTail() string {
-	log, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	return strings.Join(lines[max(0, len(lines)-logLines):], "\n")
 }
