@@ -32,7 +32,7 @@ func TestPastAfterKills(t *testing.T) {
 		written := map[int]string{} // values by revision, of all writes that were acknowledged
 		s := serve(t, append([]string{"--datastore", engine.Datastore}, packing...))
 		for round := range 3 {
-			write(t, client(t, s.Kubeconfig), round, written)
+			write(t, s, round, written)
 			s.Kill(t)
 			s.Start(t)
 		}
@@ -85,9 +85,9 @@ func TestPastAfterKills(t *testing.T) {
 }
 
 // write changes ConfigMap counter until its first change is packed, and notes what was acknowledged.
-func write(t *testing.T, c kubernetes.Interface, round int, written map[int]string) {
+func write(t *testing.T, s *sqube.Server, round int, written map[int]string) {
 	t.Helper()
-	maps := c.CoreV1().ConfigMaps("default")
+	maps := client(t, s.Kubeconfig).CoreV1().ConfigMaps("default")
 	counter := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "counter"}, Data: map[string]string{"text": strings.Repeat("what stays ", 100)}}
 	var err error
 	if round == 0 {
@@ -96,8 +96,8 @@ func write(t *testing.T, c kubernetes.Interface, round int, written map[int]stri
 		counter, err = maps.Get(t.Context(), "counter", metav1.GetOptions{})
 	}
 	harness.Must(t, err)
-	first := float64(number(t, counter.ResourceVersion))
-	for n := 0; n%20 > 0 || sqube.StoreMetrics(t, c)["compacted_revision"] < first; n++ {
+	first := number(t, counter.ResourceVersion)
+	for n := 0; n%20 > 0 || s.Compacted(t) < first; n++ {
 		counter.Data["n"] = fmt.Sprintf("%d-%d", round, n)
 		counter, err = maps.Update(t.Context(), counter, metav1.UpdateOptions{})
 		harness.Must(t, err)
@@ -113,8 +113,8 @@ func packed(t *testing.T, s *sqube.Server, c kubernetes.Interface) func(map[int]
 	harness.Retry(t, "versions are packed", func() error {
 		// A write, since an idle server rests.
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, metav1.CreateOptions{})
-		if compacted := sqube.StoreMetrics(t, c)["compacted_revision"]; err == nil && compacted < float64(number(t, last.ResourceVersion)) {
-			err = fmt.Errorf("up to %.0f, not %s", compacted, last.ResourceVersion)
+		if compacted := s.Compacted(t); err == nil && compacted < number(t, last.ResourceVersion) {
+			err = fmt.Errorf("up to %d, not %s", compacted, last.ResourceVersion)
 		}
 		return err
 	})
@@ -163,7 +163,7 @@ func TestNoPast(t *testing.T) {
 	t.Parallel()
 	s := serve(t, packing)
 	written := map[int]string{}
-	write(t, client(t, s.Kubeconfig), 0, written)
+	write(t, s, 0, written)
 	revisions := packed(t, s, client(t, s.Kubeconfig))(written)
 	s.Stop(t)
 	s = serveAgain(t, s, append([]string{"--history=0"}, packing...))
