@@ -27,7 +27,7 @@ var forms = map[string]string{
 func testAnswers(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	merge, smart, apply := string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)
-	whole := c.get(t, c.http, path)
+	whole := c.get(t, path)
 	var object metav1.PartialObjectMetadata
 	harness.Must(t, json.Unmarshal(whole.body, &object))
 	n := 0
@@ -47,7 +47,7 @@ func testAnswers(t *testing.T, c *cluster, path string) {
 	if object.GroupVersionKind().Group == "" {
 		c.answered(t, http.MethodPatch, path, json, smart, label())
 	}
-	c.answered(t, http.MethodPut, path, json, json, bytes.Replace(c.get(t, c.http, path).body, []byte(`"answered":"`), []byte(`"answered":"put-`), 1))
+	c.answered(t, http.MethodPut, path, json, json, bytes.Replace(c.get(t, path).body, []byte(`"answered":"`), []byte(`"answered":"put-`), 1))
 }
 
 // answered sends a write and reads the object, and fails the test if the responses differ.
@@ -64,15 +64,15 @@ func (c *cluster) answered(t *testing.T, method, path, accept, content string, b
 		harness.Must(t, err)
 		harness.Must(t, response.Body.Close())
 		if response.StatusCode == http.StatusConflict {
-			body = c.get(t, c.http, path).body
+			body = c.get(t, path).body
 			continue
 		}
 		if response.StatusCode != http.StatusOK {
 			t.Errorf("%s %s as %s returns %d: %.500s", method, path, accept, response.StatusCode, written)
 			return
 		}
-		read := c.get(t, c.http, path, "Accept", accept)
-		after := c.get(t, c.http, path).version(t)
+		read := c.get(t, path, "Accept", accept)
+		after := c.get(t, path).version(t)
 		problem := firstDifference(current.ReplaceAll(written, nil), current.ReplaceAll(read.body, nil))
 		if got, want := response.Header.Get("Content-Type"), read.header.Get("Content-Type"); problem == nil && got != want {
 			problem = fmt.Errorf("it is %s, want %s", got, want)

@@ -26,13 +26,14 @@ type cluster struct {
 	http    *http.Client // sends no implicit Accept-Encoding
 	typed   kubernetes.Interface
 	dynamic dynamic.Interface
+	few     bool // only what depends on the engine is read
 }
 
 func newCluster(t *testing.T, server *sqube.Server, engine harness.Engine) *cluster {
 	t.Helper()
 	config := server.Config(t)
 	config.QPS, config.Burst = -1, -1
-	c := &cluster{server: server, engine: engine, config: config}
+	c := &cluster{server: server, engine: engine, config: config, few: engine.Name != "sqlite"}
 	var err error
 	if c.typed, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
@@ -40,20 +41,12 @@ func newCluster(t *testing.T, server *sqube.Server, engine harness.Engine) *clus
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	c.http = c.client(t, true)
+	uncompressed := rest.CopyConfig(config)
+	uncompressed.DisableCompression = true
+	if c.http, err = rest.HTTPClientFor(uncompressed); err != nil {
+		t.Fatal(err)
+	}
 	return c
-}
-
-// client returns a client over HTTP/2, or HTTP/1.1.
-func (c *cluster) client(t *testing.T, http2 bool) *http.Client {
-	t.Helper()
-	trust, err := rest.TLSConfigFor(c.config)
-	harness.Must(t, err)
-	transport := &http.Transport{TLSClientConfig: trust, DisableCompression: true, Protocols: new(http.Protocols)}
-	transport.Protocols.SetHTTP1(!http2)
-	transport.Protocols.SetHTTP2(http2)
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
 }
 
 // answer is an unprocessed response.
@@ -64,7 +57,7 @@ type answer struct {
 }
 
 // get sends a GET with the headers, given as name and value in turn. It requests JSON unless they say otherwise.
-func (c *cluster) get(t *testing.T, client *http.Client, path string, headers ...string) answer {
+func (c *cluster) get(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path, nil)
 	harness.Must(t, err)
@@ -72,7 +65,7 @@ func (c *cluster) get(t *testing.T, client *http.Client, path string, headers ..
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := client.Do(request)
+	response, err := c.http.Do(request)
 	harness.Must(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -99,7 +92,7 @@ func (a answer) version(t *testing.T) string {
 func (c *cluster) same(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	for range 20 {
-		plain, indented := c.get(t, c.http, path, headers...), c.get(t, c.http, pretty(path), headers...)
+		plain, indented := c.get(t, path, headers...), c.get(t, pretty(path), headers...)
 		problem := differ(t, plain, indented)
 		if problem == nil {
 			return plain
@@ -141,6 +134,9 @@ func differ(t *testing.T, plain, indented answer) error {
 	}
 	if plain.code != indented.code || plain.header.Get("Content-Type") != indented.header.Get("Content-Type") {
 		return fmt.Errorf("%d of %q, want %d of %q", plain.code, plain.header.Get("Content-Type"), indented.code, indented.header.Get("Content-Type"))
+	}
+	if bytes.Equal(plain.body, want.Bytes()) { // the search for what is current takes long
+		return nil
 	}
 	return firstDifference(current.ReplaceAll(plain.body, nil), current.ReplaceAll(want.Bytes(), nil))
 }

@@ -40,7 +40,7 @@ func testCustom(t *testing.T, c *cluster) {
 		c.change(t, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/yaml", text)
 	}
 	for _, path := range []string{gadgets, frees, movings("v1"), movings("v2")} {
-		c.await(t, path+" to be served", func() bool { return c.get(t, c.http, path).code == http.StatusOK })
+		c.await(t, path+" to be served", func() bool { return c.get(t, path).code == http.StatusOK })
 	}
 	// In the database these are as written here, except for the order of fields and what the schema changes.
 	rich := richMetadata(t, c)
@@ -69,6 +69,9 @@ func testCustom(t *testing.T, c *cluster) {
 	c.create(t, frees, "v1", "Free", `{"name":"rich"}`, `"data":{"b":1,"a":2}`)
 	c.create(t, movings("v1"), "v1", "Moving", `{"name":"rich"}`, `"a":"x"`)
 	t.Run("as written", func(t *testing.T) { readCustom(t, c) })
+	if c.few {
+		return
+	}
 
 	// A field is removed, another gets a default, a value is no longer nullable, and the storage version changes.
 	patch := `[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/never"},
@@ -134,7 +137,7 @@ func (c *cluster) redefine(t *testing.T, plural, patch, object, shows string) {
 	t.Helper()
 	path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + ".custom.example.com"
 	c.change(t, http.MethodPatch, path, string(types.JSONPatchType), patch)
-	c.await(t, object+" to show "+shows, func() bool { return strings.Contains(string(c.get(t, c.http, pretty(object)).body), shows) })
+	c.await(t, object+" to show "+shows, func() bool { return strings.Contains(string(c.get(t, pretty(object)).body), shows) })
 }
 
 func (c *cluster) await(t *testing.T, what string, done func() bool) {
@@ -145,54 +148,53 @@ func (c *cluster) await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// readCustom reads all custom resources in all ways, more than once: what a server caches about a row on the first read must
-// not change its responses.
+// readCustom reads all custom resources in all ways, and lists them once more: what a server caches about a row on the first read
+// must not change its responses.
 func readCustom(t *testing.T, c *cluster) {
-	for range 2 {
-		for _, path := range []string{gadgets, frees, movings("v1"), movings("v2")} {
-			names := testCollection(t, c, path)
-			if len(names) < 3 {
-				t.Errorf("GET %s has only %v", path, names)
-			}
-			for _, name := range names {
-				if whole := c.same(t, path+"/"+name); whole.code != http.StatusOK {
-					t.Errorf("GET %s/%s returns %d", path, name, whole.code)
-				}
-				c.same(t, path+"/"+name+"?resourceVersion=0")
-				c.same(t, path+"/"+name+"?resourceVersion=x")
-			}
-			for _, query := range []url.Values{
-				{"fieldSelector": {"spec.color=red"}}, {"fieldSelector": {"spec.color!=red"}}, {"fieldSelector": {"spec.unknown=red"}},
-			} {
-				c.same(t, path+"?"+query.Encode())
-			}
-			c.same(t, path+"/no-such-object")
-			c.same(t, path+"/no-such-object/status")
-			sameForms(t, c, path)
+	for _, path := range []string{gadgets, frees, movings("v1"), movings("v2")} {
+		names := testCollection(t, c, path, path == gadgets)
+		if len(names) < 3 {
+			t.Errorf("GET %s has only %v", path, names)
 		}
-		c.same(t, strings.Replace(gadgets, "/namespaces/"+namespace, "", 1))
-		for _, path := range []string{strings.Replace(frees, "/frees", "/namespaces/x/frees", 1), strings.Replace(gadgets, "/v1/", "/v0/", 1)} {
-			if missing := c.get(t, c.http, path); missing.code != http.StatusNotFound {
-				t.Errorf("GET %s returns %d", path, missing.code)
+		for _, name := range names {
+			if whole := c.same(t, path+"/"+name); whole.code != http.StatusOK {
+				t.Errorf("GET %s/%s returns %d", path, name, whole.code)
 			}
+			c.same(t, path+"/"+name+"?resourceVersion=0")
+			c.same(t, path+"/"+name+"?resourceVersion=x")
 		}
-		c.same(t, gadgets+"/rich/status")
-		c.same(t, gadgets+"/rich/scale")
+		for _, query := range []url.Values{
+			{"fieldSelector": {"spec.color=red"}}, {"fieldSelector": {"spec.color!=red"}}, {"fieldSelector": {"spec.unknown=red"}},
+		} {
+			c.same(t, path+"?"+query.Encode())
+		}
+		c.same(t, path+"/no-such-object")
+		c.same(t, path+"/no-such-object/status")
+		sameForms(t, c, path)
+		c.same(t, path)
 	}
+	c.same(t, strings.Replace(gadgets, "/namespaces/"+namespace, "", 1))
+	for _, path := range []string{strings.Replace(frees, "/frees", "/namespaces/x/frees", 1), strings.Replace(gadgets, "/v1/", "/v0/", 1)} {
+		if missing := c.get(t, path); missing.code != http.StatusNotFound {
+			t.Errorf("GET %s returns %d", path, missing.code)
+		}
+	}
+	c.same(t, gadgets+"/rich/status")
+	c.same(t, gadgets+"/rich/scale")
 }
 
 // sameForms compares other forms of a list with its JSON.
 func sameForms(t *testing.T, c *cluster, path string) {
 	t.Helper()
 	want := &metav1.PartialObjectMetadataList{}
-	whole := c.get(t, c.http, path)
+	whole := c.get(t, path)
 	harness.Must(t, json.Unmarshal(whole.body, want))
 	path += "?resourceVersionMatch=Exact&resourceVersion=" + want.ResourceVersion
 	for _, accept := range []string{
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 		"application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf", "*/*", "",
 	} {
-		plain, indented := c.get(t, c.http, path, "Accept", accept), c.get(t, c.http, pretty(path), "Accept", accept)
+		plain, indented := c.get(t, path, "Accept", accept), c.get(t, pretty(path), "Accept", accept)
 		if plain.code != indented.code || plain.header.Get("Content-Type") != indented.header.Get("Content-Type") {
 			t.Errorf("GET %s as %q: %d of %q, want %d of %q", path, accept, plain.code, plain.header.Get("Content-Type"), indented.code, indented.header.Get("Content-Type"))
 		}
@@ -202,7 +204,7 @@ func sameForms(t *testing.T, c *cluster, path string) {
 			}
 		}
 	}
-	table := c.get(t, c.http, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	table := c.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	got := &metav1.Table{}
 	if err := json.Unmarshal(table.body, got); err != nil || len(got.Rows) != len(want.Items) {
 		t.Errorf("GET %s as a Table has %d rows, %v; want %d", path, len(got.Rows), err, len(want.Items))
@@ -220,13 +222,13 @@ func watchCustom(t *testing.T, c *cluster) {
 				if err := json.Unmarshal(object, &have); err != nil {
 					return err
 				}
-				return firstDifference(append(object, '\n'), c.get(t, c.http, path+"/"+have.Name).body)
+				return firstDifference(append(object, '\n'), c.get(t, path+"/"+have.Name).body)
 			})
 		if err != nil || n < 3 {
 			t.Errorf("watch %s: %d objects, %v", path, n, err)
 		}
 
-		from := c.get(t, c.http, path).version(t)
+		from := c.get(t, path).version(t)
 		version := strings.Split(path, "/")[3]
 		created := c.create(t, path, version, kind, `{"name":"watched"}`, `"spec":{"any":1.5},"a":"<"`)
 		patched := c.change(t, http.MethodPatch, path+"/watched", string(types.MergePatchType), `{"metadata":{"labels":{"x":"y"}}}`)

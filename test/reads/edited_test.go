@@ -37,7 +37,7 @@ func testEdited(t *testing.T, c *cluster) {
 
 	// A row in the expected form is sent unchanged: this proves that there really are two ways to compare.
 	path := "/api/v1/namespaces/" + namespace + "/configmaps/rich"
-	if got := c.get(t, c.http, path); !strings.Contains(string(got.body), unsorted) {
+	if got := c.get(t, path); !strings.Contains(string(got.body), unsorted) {
 		t.Errorf("the value was not copied: %s", got.body)
 	}
 	sameMeaning(t, c, path)
@@ -115,7 +115,7 @@ func sameMeaning(t *testing.T, c *cluster, path string) {
 		path string
 		into *any
 	}{{path, &got}, {pretty(path), &want}} {
-		harness.Must(t, json.Unmarshal(c.get(t, c.http, read.path).body, read.into))
+		harness.Must(t, json.Unmarshal(c.get(t, read.path).body, read.into))
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("GET %s: got\n%v, want\n%v", path, got, want)
