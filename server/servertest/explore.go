@@ -46,6 +46,8 @@ const settleTime = 10 * time.Second
 // arrive in the same order again. The jitter of client-go's backoff and generated names are the seed's, too. What Go decides for requests
 // sent at the same time, such as the order of a map or which of two goroutines runs first, remains random. Tests must not run in parallel
 // with Explore: they would take its random numbers.
+//
+// The tests in test/virtual/races_test.go are an example.
 func Explore(t *testing.T, e Exploration, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	if e.Seeds == 0 {

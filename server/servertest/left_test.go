@@ -51,7 +51,7 @@ func TestNothingIsLeft(t *testing.T) {
 		stop(start())
 	}
 	more := ""
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, releasePatience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 3*time.Second, releasePatience, true, func(context.Context) (bool, error) {
 		runtime.GC() // makes client-go drop unused transports, and the goroutines that reload their certificates
 		more = grown(before, stacks())
 		return more == "", nil

@@ -1,4 +1,4 @@
-package servertest_test
+package virtual
 
 import (
 	"context"
@@ -23,13 +23,6 @@ import (
 
 // planted is set in the process whose controllers have a race.
 var planted = os.Getenv("PLANTED_RACE") != ""
-
-func ExampleExplore() {
-	test := func(t *testing.T) { // TestProtector in your package
-		servertest.Explore(t, servertest.Exploration{Seeds: 100}, protects)
-	}
-	_ = test
-}
 
 // protects checks that a controller adds its finalizer to an object beside another one's.
 func protects(t *testing.T, s *servertest.Server) {

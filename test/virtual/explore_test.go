@@ -1,4 +1,4 @@
-package servertest_test
+package virtual
 
 import (
 	"os"
@@ -22,7 +22,7 @@ func TestRaces(t *testing.T) {
 			}
 			servertest.Explore(t, servertest.Exploration{Seeds: 3}, test)
 			found := plant(t, "^TestRaces$/^"+name+"$")
-			once := regexp.MustCompile(`once more: go test \S+/servertest -run '(\S+)'`).FindSubmatch(found)
+			once := regexp.MustCompile(`once more: go test \S+/virtual -run '(\S+)'`).FindSubmatch(found)
 			if once == nil {
 				t.Fatalf("no seed to run again:\n%s", found)
 			}
