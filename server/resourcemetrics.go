@@ -180,6 +180,7 @@ func (c *objectCounter) decorate(next generic.StorageDecorator) generic.StorageD
 		defer c.mu.Unlock()
 		if !slices.Contains(c.storages[resource], made) {
 			c.storages[resource] = append(c.storages[resource], made)
+			noKeys := func(context.Context) ([]string, error) { return nil, nil } // upstream estimates sizes from them; the store measures them itself
 			if err := made.EnableResourceSizeEstimation(noKeys); err != nil {
 				return nil, nil, err
 			}
@@ -198,9 +199,6 @@ func (c *objectCounter) has(resource schema.GroupResource) bool {
 	_, found := c.storages[resource]
 	return found
 }
-
-// noKeys stands in for the list of keys from which upstream estimates sizes; the store measures them itself.
-func noKeys(context.Context) ([]string, error) { return nil, nil }
 
 // forget stops counting a resource, unless it has another storage, such as a new one because its definition changed.
 func (c *objectCounter) forget(resource schema.GroupResource, made storage.Interface) {

@@ -14,13 +14,6 @@ var ErrMoved = dialect.ErrMoved
 // placeInterval is how often to look whether the files of the database are in their place, if nothing is written.
 const placeInterval = time.Second
 
-// watchPlace logs when files of the database are no longer in their place, and when they are back.
-func (s *Store) watchPlace(ctx context.Context) {
-	for s.pause(ctx, placeInterval) {
-		s.inPlace(s.engine.InPlace(ctx))
-	}
-}
-
 // inPlace records what Engine.InPlace returned, and logs it if that is new.
 func (s *Store) inPlace(err error) {
 	switch {

@@ -223,7 +223,11 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	background := []func(context.Context){s.tail, s.expire, s.compact}
 	if !s.opts.Virtual {
-		background = append(background, s.watchPlace)
+		background = append(background, func(ctx context.Context) {
+			for s.pause(ctx, placeInterval) {
+				s.inPlace(s.engine.InPlace(ctx))
+			}
+		})
 	}
 	for _, work := range background {
 		s.done.Go(func() { work(s.ctx) })

@@ -62,7 +62,9 @@ func (l *Log) Each(ctx context.Context, u user.Info, s *Selection, yield func(*E
 
 func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Entry) error) error {
 	return l.Store.Changes(ctx, s.Query, func(c *history.Change) error {
-		if internal(c.Group, c.Resource) || !s.matchesRow(c) {
+		// What is stored for a resource that is not one of the API is nobody's object.
+		internal := c.Group == "sqube.io" || c.Group == "" && c.Resource == "rangeallocations"
+		if internal || !s.matchesRow(c) {
 			return nil
 		}
 		allowed, err := r.mayGet(ctx, schema.GroupResource{Group: c.Group, Resource: c.Resource}, c.Namespace, c.Name)
@@ -85,11 +87,6 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		}
 		return yield(e)
 	})
-}
-
-// internal reports whether a resource is not one of the API: what is stored there is nobody's object.
-func internal(group, resource string) bool {
-	return group == "sqube.io" || group == "" && resource == "rangeallocations"
 }
 
 // entry decrypts a change. One that can't be read is no reason to hide that it happened.

@@ -47,8 +47,6 @@ const (
 	goneFor = 100_000
 )
 
-func (l *Log) ownersFor(r *rights) *owners { return &owners{l, r, map[types.UID][]ownersFrom{}} }
-
 // of returns the owner that references name, its owner, and so on, as they were at a revision.
 func (o *owners) of(ctx context.Context, at int64, namespace string, references []ownerReference) (chain []Object, err error) {
 	for len(references) > 0 && len(chain) < maxOwners {

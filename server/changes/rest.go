@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -106,7 +106,7 @@ func (r *REST) reader(ctx context.Context) (*reader, error) {
 		return nil, apierrors.NewUnauthorized("there is no user")
 	}
 	rights := r.log.rightsOf(u)
-	return &reader{r.log, rights, r.log.ownersFor(rights)}, nil
+	return &reader{r.log, rights, &owners{r.log, rights, map[types.UID][]ownersFrom{}}}, nil
 }
 
 func (r *reader) each(ctx context.Context, s *Selection, yield func(*Entry) error) error {
@@ -257,9 +257,6 @@ func (r *REST) stillKept(ctx context.Context, at position) error {
 	return apistorage.ClientError(err)
 }
 
-// futureTimeout is how long a request waits for a revision that does not exist yet, as for other resources.
-const futureTimeout = 3 * time.Second
-
 // await waits until the log has a revision that a client names, and returns it.
 func (r *REST) await(ctx context.Context, resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
@@ -269,14 +266,5 @@ func (r *REST) await(ctx context.Context, resourceVersion string) (int64, error)
 	if err != nil {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version %q: %v", resourceVersion, err))
 	}
-	waiting, cancel := context.WithTimeout(ctx, futureTimeout)
-	defer cancel()
-	if r.log.Store.Await(waiting, revision) == nil {
-		return revision, nil
-	}
-	at, err := r.log.Store.Position(ctx)
-	if err == nil && revision > at.Revision {
-		return 0, storage.NewTooLargeResourceVersionError(uint64(revision), uint64(at.Revision), 1)
-	}
-	return revision, apistorage.ClientError(err)
+	return revision, apistorage.Await(ctx, r.log.Store, uint64(revision))
 }

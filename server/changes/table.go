@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +17,8 @@ import (
 
 // table implements rest.TableConvertor.
 type table struct{}
+
+const none = "<none>"
 
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Revision", Type: "string", Format: "name", Description: "The resourceVersion that the change made, which is its name."},
@@ -54,30 +57,20 @@ func (table) ConvertToTable(_ context.Context, object, options runtime.Object) (
 }
 
 func rowOf(c *Change) metav1.TableRow {
-	owner := "<none>"
+	owner := none
 	if n := len(c.Owners); n > 0 {
 		owner = c.Owners[n-1].short()
 	}
 	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
 		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), c.User, c.FieldManager, c.short(),
-		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, orNone(c.Address), orNone(c.AuditID), c.values(len(c.Changed), maxValue),
+		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, none), cmp.Or(c.AuditID, none), c.values(len(c.Changed), maxValue),
 	}}
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "<none>"
-	}
-	return text
 }
 
 // short returns the object's kind, with its group, and its name, as kubectl prints them.
 func (o *Object) short() string {
 	gv, _ := schema.ParseGroupVersion(o.APIVersion)
-	kind := strings.ToLower(o.Kind)
-	if kind == "" {
-		kind = o.Resource
-	}
+	kind := cmp.Or(strings.ToLower(o.Kind), o.Resource)
 	if gv.Group != "" {
 		kind += "." + gv.Group
 	}
@@ -116,7 +109,7 @@ func (c *Change) values(most, bytes int) string {
 	if more := len(fields) - len(parts) + c.MoreChanged; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
-	return orNone(strings.Join(parts, ", "))
+	return cmp.Or(strings.Join(parts, ", "), none)
 }
 
 // text returns a value on one line. Strings have no quotes.

@@ -19,12 +19,6 @@ type conversionFailures struct {
 	groups map[string]uint64
 }
 
-func (f *conversionFailures) of(group string) uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.groups[group]
-}
-
 // add counts a request that failed.
 func (f *conversionFailures) add(r *http.Request) {
 	if r.GetBody == nil {

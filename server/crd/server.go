@@ -178,7 +178,11 @@ func (s *Server) Defines(resource schema.GroupResource) bool {
 }
 
 // ConversionFailures returns how often webhooks have failed to convert objects of the group.
-func (s *Server) ConversionFailures(group string) uint64 { return s.conversionFailures.of(group) }
+func (s *Server) ConversionFailures(group string) uint64 {
+	s.conversionFailures.mu.Lock()
+	defer s.conversionFailures.mu.Unlock()
+	return s.conversionFailures.groups[group]
+}
 
 // HasSynced reports whether every definition that existed when the server started is served and published in discovery.
 // kube-apiserver reports this as the health check poststarthook/crd-informer-synced.

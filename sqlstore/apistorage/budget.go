@@ -57,7 +57,7 @@ func (s *Share) Reserve(ctx context.Context, bytes int) error {
 		return nil
 	}
 	if err := s.budget.overdraft.Acquire(ctx, 1); err != nil {
-		return interpret(err)
+		return ClientError(err)
 	}
 	s.overdrawn = true
 	return nil

@@ -18,10 +18,10 @@ const retryAfterSeconds = 1
 // errDatastore is what clients see of a database failure that a retry does not fix.
 var errDatastore = errors.New("the datastore failed; see the server's log")
 
-// interpret turns an error of the store into one that a client may see. It is the only place that does. An error that has a
+// ClientError turns an error of the store into one that a client may see. It is the only place that does. An error that has a
 // reason is returned unchanged. The driver's message goes only to the server's log, because it names the database, its host and
 // user, and the statement.
-func interpret(err error) error {
+func ClientError(err error) error {
 	switch {
 	case err == nil, hasReason(err):
 		return err
@@ -38,9 +38,6 @@ func interpret(err error) error {
 	}
 	return apierrors.NewInternalError(errDatastore)
 }
-
-// ClientError returns what a client may see of an error of the store, or of package storage.
-func ClientError(err error) error { return interpret(err) }
 
 // hasReason reports whether clients may see the error: it is an API status, or an error of package storage, which the registry
 // turns into one.

@@ -33,7 +33,7 @@ func TestInterpret(t *testing.T) {
 		"refused":     {&dialect.Error{Op: "query", Engine: "postgres", Err: driver}, apierrors.IsInternalError},
 		"unknown":     {driver, apierrors.IsInternalError},
 	} {
-		got := interpret(c.err)
+		got := ClientError(c.err)
 		if !c.want(got) || strings.Contains(got.Error(), driver.Error()) {
 			t.Errorf("%s: got %T %v", name, got, got)
 		}

@@ -69,12 +69,6 @@ func (e *exactRows) putLocked(revision int64, note exactNote) {
 
 var lastStorage atomic.Uint32
 
-// custom reports whether the objects are custom resources.
-func (c *Config) custom() bool {
-	_, ok := c.NewObject().(*unstructured.Unstructured)
-	return ok
-}
-
 // offset returns where the resourceVersion belongs in the JSON of the row with that revision, if the row is known to be exact.
 func (s *Storage) offset(revision int64) (int, bool) {
 	if s.exact == nil {

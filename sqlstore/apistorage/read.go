@@ -55,10 +55,10 @@ func WithRevision(ctx context.Context, revision int64) context.Context {
 func (s *Storage) get(ctx context.Context, row string) (*sqlstore.Record, dialect.Position, error) {
 	if !storable(row) {
 		at, err := s.store.Position(ctx)
-		return nil, at, interpret(err)
+		return nil, at, ClientError(err)
 	}
 	r, at, err := s.store.Get(ctx, s.resource, row)
-	return r, at, interpret(err)
+	return r, at, ClientError(err)
 }
 
 // futureRevisionTimeout is how long a read waits for a revision that does not exist yet, as kube-apiserver's watch cache does
@@ -76,14 +76,20 @@ func (s *Storage) awaitRevision(ctx context.Context, resourceVersion string, rev
 	if wanted == 0 {
 		return nil
 	}
+	return Await(ctx, s.store, wanted)
+}
+
+// Await waits until a store has reached a revision that a client names. After futureRevisionTimeout it returns a TooLargeResourceVersion
+// error.
+func Await(ctx context.Context, store *sqlstore.Store, wanted uint64) error {
 	waiting, cancel := context.WithTimeout(ctx, futureRevisionTimeout)
 	defer cancel()
-	if s.store.Await(waiting, int64(min(wanted, math.MaxInt64))) == nil {
+	if store.Await(waiting, int64(min(wanted, math.MaxInt64))) == nil {
 		return nil
 	}
-	at, err := s.store.Position(ctx)
+	at, err := store.Position(ctx)
 	if err == nil && wanted > uint64(at.Revision) {
 		return storage.NewTooLargeResourceVersionError(wanted, uint64(at.Revision), retryAfterSeconds)
 	}
-	return interpret(err)
+	return ClientError(err)
 }

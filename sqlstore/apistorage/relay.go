@@ -77,7 +77,7 @@ func (w *watcher) encode(c *sqlstore.Change, compressed bool) (relayed, func(), 
 	if event == "" {
 		return relayed{}, func() { w.follower.Done(c) }, nil
 	}
-	size := changeSize(c, event)
+	size := len(version(c, event == watch.Deleted).Value)
 	if c.Watchers > 1 {
 		shared := w.shared(c, event)
 		use, err := shared.use(w.store, size, func() (runtime.Object, error) { return w.eventObject(c, event) })

@@ -126,10 +126,7 @@ func (w *watcher) shared(c *sqlstore.Change, event watch.EventType) *sharedObjec
 // objectOf returns the object of a change, with the change's revision: the version that the change made, or with last the one it
 // replaced. It calls object to make an object from the record.
 func (w *watcher) objectOf(c *sqlstore.Change, last bool, object func(*sqlstore.Record, int64) (runtime.Object, error)) (runtime.Object, error) {
-	r := &c.Record
-	if last {
-		r = c.Previous
-	}
+	r := version(c, last)
 	obj, err := object(r, c.Record.Revision)
 	if err != nil {
 		return nil, unreadable(c, w.prefix+r.Key, err)

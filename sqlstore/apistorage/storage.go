@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -88,7 +89,7 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 		decodedBudget: NewBudget(listBudgetBytes),
 		heldBudget:    NewBudget(heldBudgetBytes),
 	}
-	if c.custom() {
+	if _, custom := c.NewObject().(*unstructured.Unstructured); custom {
 		s.exact, s.id = newExactRows(), lastStorage.Add(1)
 	}
 	return s, nil
@@ -149,7 +150,7 @@ func (s *Storage) RequestWatchProgress(context.Context) error { return nil }
 // GetCurrentResourceVersion implements storage.Interface.
 func (s *Storage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	at, err := s.store.Position(ctx)
-	return uint64(at.Revision), interpret(err)
+	return uint64(at.Revision), ClientError(err)
 }
 
 // CompactRevision implements storage.Interface. It returns 0 if reading the database fails, since the interface has no error.
@@ -180,7 +181,7 @@ func (s *Storage) Stats(ctx context.Context) (storage.Stats, error) {
 	if s.sized && objects > 0 {
 		stats.EstimatedAverageObjectSizeBytes = bytes / objects
 	}
-	return stats, interpret(err)
+	return stats, ClientError(err)
 }
 
 // rowKey returns, for a key from a caller, the key of the row or the prefix of the keys of rows: "namespace/name", or "name"

@@ -57,7 +57,7 @@ func (w *walk) begin(ctx context.Context) error {
 	if !storable(w.query.Prefix) { // no object can have such a key
 		at, err := w.store.Position(ctx)
 		w.query.Revision = at.Revision
-		return interpret(err)
+		return ClientError(err)
 	}
 	w.query.Terms = w.terms(&w.opts.Predicate)
 	w.more = true
@@ -82,7 +82,7 @@ func (w *walk) page(ctx context.Context) error {
 		return w.expired()
 	}
 	if err != nil {
-		return interpret(err)
+		return ClientError(err)
 	}
 	if w.query.Revision == 0 {
 		w.query.Revision = page.Revision
@@ -94,7 +94,7 @@ func (w *walk) page(ctx context.Context) error {
 			break
 		}
 		if err := ctx.Err(); err != nil {
-			return interpret(err)
+			return ClientError(err)
 		}
 		w.at = cursor{after: r.Key}
 		w.pageBytes += len(r.Value)
@@ -128,7 +128,7 @@ func (w *walk) finish(ctx context.Context) error {
 	case errors.Is(err, sqlstore.ErrCompacted):
 		// There may be more, and the next page will fail. This one need not.
 	case err != nil || n == 0:
-		return interpret(err)
+		return ClientError(err)
 	case pred.Empty():
 		// Only a list without selectors says how many remain (API concepts, "Retrieving large results sets in chunks").
 		w.remaining = &n
@@ -163,7 +163,7 @@ func (w *walk) getOne(ctx context.Context, key string) (*sqlstore.Record, error)
 		return nil, apierrors.NewResourceExpired(listExpired)
 	}
 	if err != nil || len(page.Records) == 0 {
-		return nil, interpret(err)
+		return nil, ClientError(err)
 	}
 	return page.Records[0], nil
 }

@@ -71,7 +71,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	// Read even if not needed: a client handles an error better now than in the stream.
 	at, err := s.store.Position(ctx)
 	if err != nil && ctx.Err() == nil { // a watch that has already ended does not fail
-		return nil, interpret(err)
+		return nil, ClientError(err)
 	}
 	if from == 0 && !w.sendsState() {
 		// From now on, that is, before anything that the caller does next.
@@ -221,11 +221,11 @@ func (w *watcher) replay() error {
 	if errors.Is(err, sqlstore.ErrCompacted) {
 		at, err := w.store.Position(w.ctx)
 		if err != nil {
-			return interpret(err)
+			return ClientError(err)
 		}
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, at.Compacted))
 	}
-	return interpret(err)
+	return ClientError(err)
 }
 
 // send sends an event, and waits until the client takes it.

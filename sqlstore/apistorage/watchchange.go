@@ -30,7 +30,7 @@ func (w *watcher) change(c *sqlstore.Change) error {
 		w.follower.Done(c)
 		return nil
 	}
-	size := changeSize(c, event)
+	size := len(version(c, event == watch.Deleted).Value)
 	if err := w.await(size); err != nil {
 		w.follower.Done(c)
 		return err
@@ -59,12 +59,12 @@ func (w *watcher) change(c *sqlstore.Change) error {
 	return w.deliver(event, &delivery{object: obj}, p)
 }
 
-// changeSize returns the size of the object of a change, as stored.
-func changeSize(c *sqlstore.Change, event watch.EventType) int {
-	if event == watch.Deleted {
-		return len(c.Previous.Value)
+// version returns the version that a change made, or the last one, which it replaced.
+func version(c *sqlstore.Change, last bool) *sqlstore.Record {
+	if last {
+		return c.Previous
 	}
-	return len(c.Record.Value)
+	return &c.Record
 }
 
 // eventObject returns the object of a change as it is sent in an event.
@@ -117,11 +117,7 @@ func (w *watcher) selects(c *sqlstore.Change, previous bool) (bool, error) {
 		return false, nil
 	}
 	pred := &w.opts.Predicate
-	record := &c.Record
-	if previous {
-		record = c.Previous
-	}
-	if matched, decided := w.decide(pred, record); decided {
+	if matched, decided := w.decide(pred, version(c, previous)); decided {
 		return matched, nil
 	}
 	obj, err := w.objectOf(c, previous, w.decoded)

@@ -129,7 +129,7 @@ func (s *Storage) write(ctx context.Context, w *sqlstore.Write) (int64, error) {
 	if err == nil {
 		setCommitted(ctx)
 	}
-	return revision, interpret(err)
+	return revision, ClientError(err)
 }
 
 // state is what is stored at a key. If there is nothing, record is nil and object is empty.

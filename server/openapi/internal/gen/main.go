@@ -42,7 +42,7 @@ func run(out string) error {
 	}
 	w := &archive.Writer{}
 	index := archive.Index{Release: release}
-	enums := newEnums()
+	enums := enums(generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef("#/" + name) }))
 	if index.V3, err = version3(w, filepath.Join(dir, "v3"), release, enums); err != nil {
 		return err
 	}
@@ -95,10 +95,6 @@ const enumHeader = "Possible enum values:"
 // enums adds enums to schemas. Upstream's snapshot is made with the feature gate OpenAPIEnums disabled, because clients are
 // generated from it; in a server it is enabled.
 type enums map[string]common.OpenAPIDefinition
-
-func newEnums() enums {
-	return generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef("#/" + name) })
-}
 
 // restore changes the schemas (by definition name) in place.
 func (e enums) restore(schemas object) {
