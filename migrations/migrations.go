@@ -269,7 +269,6 @@ func cause(err error) error {
 	return err
 }
 
-// open returns the migration of db.
 func open(db *sql.DB, engine Engine) (*migrate.Migrate, error) {
 	steps, err := iofs.New(files, string(engine))
 	if err != nil {

@@ -124,7 +124,6 @@ type tasks struct {
 
 func newTasks() *tasks { return &tasks{running: map[string]int{}} }
 
-// start runs a task in a goroutine.
 func (t *tasks) start(name string, run func()) {
 	ended := t.track(name)
 	go func() {

@@ -52,7 +52,6 @@ func (s *Server) health(paths *paths) {
 	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
 }
 
-// passes returns a check that always passes.
 func passes(name string) healthz.HealthChecker {
 	return healthz.NamedCheck(name, func(*http.Request) error { return nil })
 }

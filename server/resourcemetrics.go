@@ -180,7 +180,8 @@ func (c *objectCounter) decorate(next generic.StorageDecorator) generic.StorageD
 		defer c.mu.Unlock()
 		if !slices.Contains(c.storages[resource], made) {
 			c.storages[resource] = append(c.storages[resource], made)
-			noKeys := func(context.Context) ([]string, error) { return nil, nil } // upstream estimates sizes from them; the store measures them itself
+			// Upstream estimates sizes from the keys; the store measures them itself.
+			noKeys := func(context.Context) ([]string, error) { return nil, nil }
 			if err := made.EnableResourceSizeEstimation(noKeys); err != nil {
 				return nil, nil, err
 			}
@@ -220,7 +221,6 @@ func (c *objectCounter) report(resource schema.GroupResource, made storage.Inter
 	}
 }
 
-// run counts until ctx ends.
 func (c *objectCounter) run(ctx context.Context) {
 	go c.tracker.RunUntil(ctx.Done())
 	ticker := time.NewTicker(minCountInterval)

@@ -28,7 +28,6 @@ func withSlowClientDetection(next http.Handler) http.Handler {
 	})
 }
 
-// watchResponse is the response to a watch.
 type watchResponse struct {
 	http.ResponseWriter
 	client sqlstore.Client

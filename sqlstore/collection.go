@@ -89,7 +89,6 @@ func (col *collection) retire(to int64) {
 	}
 }
 
-// dropOldest drops the oldest of the older snapshots.
 func (col *collection) dropOldest() {
 	col.older[0] = nil
 	col.older = col.older[1:]

@@ -34,7 +34,6 @@ func WithClient(ctx context.Context, c *Client) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// clientFrom returns the client in ctx.
 func clientFrom(ctx context.Context) *Client {
 	if c, ok := ctx.Value(clientKey{}).(*Client); ok {
 		return c

@@ -163,7 +163,6 @@ func (s *Store) heldFailed(err error) {
 	}
 }
 
-// commitHeld commits the held rows.
 func (s *Store) commitHeld() error {
 	if len(s.held.writes) > 0 {
 		s.commitGroup(nil)

@@ -54,7 +54,6 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func (k valueKey) memory() int64 { return int64(len(k.value)+len(k.key)) + indexOverhead }
 
-// newIndex returns the index of rows by a.
 func newIndex(rows *btree.BTreeG[*Record], a attr) *index {
 	keys := map[string][]string{} // by value, in order
 	rows.Scan(func(r *Record) bool {
@@ -117,7 +116,6 @@ func (x *index) kept(value string) string {
 	return strings.Clone(value)
 }
 
-// indexing is an index being made.
 type indexing struct {
 	missed []rowChange // since the snapshot it is made from
 }

@@ -63,7 +63,6 @@ func (t Term) passes(r *Record) bool {
 	return (t.values == nil || slices.Contains(t.values, value)) != t.none
 }
 
-// passesAll reports whether r passes all terms.
 func passesAll(terms []Term, r *Record) bool {
 	for _, t := range terms {
 		if !t.passes(r) {
@@ -76,7 +75,6 @@ func passesAll(terms []Term, r *Record) bool {
 // name returns a string that an encoded set contains if it has the attribute.
 func (a attr) name() string { return `"` + a.key + `":` }
 
-// condition returns the term as SQL.
 func (t Term) condition(b *statement) string {
 	contains := func(pattern string) string { return b.engine.Contains(string(t.column), b.arg(pattern)) }
 	var either []string

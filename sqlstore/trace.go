@@ -23,7 +23,6 @@ func startSpan(ctx context.Context, name string, kind trace.SpanKind) (context.C
 	return parent.TracerProvider().Tracer("github.com/sqube/sqube/sqlstore").Start(ctx, name, trace.WithSpanKind(kind))
 }
 
-// endSpan ends a span and records err.
 func endSpan(span trace.Span, err error) {
 	if err != nil {
 		span.RecordError(err)

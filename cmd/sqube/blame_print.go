@@ -122,7 +122,6 @@ func (l *span) find(path string) *span {
 	return l
 }
 
-// timeFormat is that of times.
 const timeFormat = time.RFC3339
 
 const (

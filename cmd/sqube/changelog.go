@@ -30,7 +30,6 @@ const pageChanges = 500
 // errEnough ends a read.
 var errEnough = errors.New("enough has been read")
 
-// equals returns a field selector.
 func equals(field, value string) fields.Selector { return fields.OneTermEqualSelector(field, value) }
 
 const (
@@ -38,7 +37,6 @@ const (
 	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 )
 
-// request returns a request for changes, in a form.
 func (l *changeLog) request(form string) *rest.Request {
 	r := l.client.Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(changes.Resource).
 		SetHeader("Accept", form)
@@ -102,7 +100,6 @@ func (l *changeLog) each(ctx context.Context, yield func(*changes.Change) error)
 	return err
 }
 
-// watchEvent is an event of a watch.
 type watchEvent struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`

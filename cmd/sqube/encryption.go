@@ -13,7 +13,6 @@ import (
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
-// decrypt decrypts a stored value.
 func decrypt(ctx context.Context, keys *encryption.Encryption, r sqlstore.Resource, key string, stored []byte) ([]byte, error) {
 	if r == sharedkeys.Resource { // encrypted with another key, and valid JSON as stored
 		return stored, nil

@@ -55,7 +55,6 @@ type ignoredFlagSet struct {
 	silent bool // accept all values, without a warning
 }
 
-// value returns the value of one of these flags.
 func (c *ignoredFlagSet) value(name string) string { return c.flags.Lookup(name).Value.String() }
 
 // addFlags adds these flags to fs, hidden from help.

@@ -150,7 +150,6 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 // importUser is recorded in the log as the writer of imported objects.
 const importUser = "system:sqube:import"
 
-// open opens the source.
 func (i *importer) open(ctx context.Context, source string) (etcdsource.Source, error) {
 	switch i.from {
 	case "kine-sqlite":

@@ -63,7 +63,6 @@ func (i *inspector) resolve(ctx context.Context, text string) (found sqlstore.Re
 	return candidates[0], true, nil
 }
 
-// called returns the resources that are called text.
 func called(text string, all []builtin.Names) []sqlstore.Resource {
 	name, group, grouped := strings.Cut(strings.ToLower(text), ".")
 	groups := []string{group, versionPrefix.ReplaceAllString(group, "")}

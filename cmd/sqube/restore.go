@@ -194,7 +194,6 @@ func jumpedCounter(newest int64, ended time.Time) dialect.Position {
 	return dialect.Position{Revision: ahead, Compacted: ahead}
 }
 
-// restorePgDump restores an archive of pg_dump.
 func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 	ctx := cmd.Context()
 	switch {
@@ -214,7 +213,6 @@ func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {
 	return nil
 }
 
-// isPgDump reports whether the source is an archive of pg_dump.
 func isPgDump(source string) (bool, error) {
 	if datastore.Named(source) {
 		return false, nil

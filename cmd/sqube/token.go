@@ -36,7 +36,6 @@ func (a *administrator) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "Kubeconfig of an administrator. If unset, admin.kubeconfig under --data-dir.")
 }
 
-// client returns a client and the kubeconfig.
 func (a *administrator) client() (kubernetes.Interface, *clientcmdapi.Config, error) {
 	path := a.kubeconfig
 	if path == "" {

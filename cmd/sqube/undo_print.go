@@ -61,7 +61,6 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// shell quotes a text for a shell.
 func shell(text string) string {
 	if plain.MatchString(text) {
 		return text

@@ -125,7 +125,6 @@ func lines(statements []string) string {
 	return strings.Join(append(slices.Clone(statements), ""), ";\n")
 }
 
-// program is one of Postgres' programs.
 type program struct {
 	name   string
 	args   []string

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// shrinking is the state of Shrink.
 type shrinking struct {
 	refused bool          // the server does not have the statements, or not for this user
 	rest    time.Time     // until then it is left to autovacuum

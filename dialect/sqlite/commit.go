@@ -10,7 +10,6 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// writeStatements are the statements of the writing connection.
 type writeStatements struct {
 	bump, closeRow, insert, compacted, replaced, remove, putBlock *sql.Stmt
 }
@@ -98,7 +97,6 @@ func write(ctx context.Context, closeRow, insert *sql.Stmt, row *dialect.LogRow)
 	return err == nil, err
 }
 
-// add inserts a row.
 func add(ctx context.Context, insert *sql.Stmt, row *dialect.LogRow) error {
 	var padding any
 	if row.ReplacedBy == 0 {

@@ -117,12 +117,10 @@ func signingKey(path string) (private, public any, err error) {
 	return private, public, err
 }
 
-// errSigningKey is about --service-account-signing-key-file.
 func errSigningKey(err error) error {
 	return fmt.Errorf("--service-account-signing-key-file must hold a private key in PEM: %w", err)
 }
 
-// errKeyFile is about --service-account-key-file.
 func errKeyFile(err error) error {
 	return fmt.Errorf("--service-account-key-file must hold keys in PEM: %w", err)
 }

@@ -123,7 +123,6 @@ func (o *Options) completeClientCA(own string) error {
 	return nil
 }
 
-// errClientCA is about --client-ca-file.
 func errClientCA(err error) error {
 	return fmt.Errorf("--client-ca-file must name a readable file with certificates in PEM: %w", err)
 }

@@ -61,7 +61,6 @@ func describe(versions []*apiregistrationv1.APIService) metav1.APIGroup {
 	return group
 }
 
-// serveGroups serves the list of groups.
 func (a *Aggregator) serveGroups(w http.ResponseWriter, r *http.Request) {
 	groups, err := a.groups()
 	if err != nil {

@@ -197,7 +197,6 @@ func (b *Bootstrap) Wait(ctx context.Context) error {
 // objects; upstream installs no hook for it.
 func notServed(err error) bool { return apierrors.IsNotFound(err) }
 
-// object is a pointer to an object of type T.
 type object[T any] interface {
 	*T
 	metav1.Object

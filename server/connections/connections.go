@@ -84,7 +84,6 @@ type Connections struct {
 	unknownRequests     atomic.Int32 // of maxUnknownRequests
 }
 
-// connection is the state of one connection.
 type connection struct {
 	net      net.Conn
 	unknown  *list.Element // of Connections.unknown, at first

@@ -94,7 +94,6 @@ func (s *runState) selected(selector fields.Selector) informers.SharedInformerFa
 	return factory
 }
 
-// all returns the factories.
 func (n *narrowInformers) all() []informers.SharedInformerFactory {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,12 +24,10 @@ type schedulable struct {
 	informers.SharedInformerFactory
 }
 
-// Core returns the group's informers.
 func (s schedulable) Core() core.Interface { return schedulableCore{s.SharedInformerFactory.Core()} }
 
 type schedulableCore struct{ core.Interface }
 
-// V1 returns the version's informers.
 func (c schedulableCore) V1() informersv1.Interface { return schedulableV1{c.Interface.V1()} }
 
 type schedulableV1 struct{ informersv1.Interface }
@@ -79,24 +77,20 @@ func onlyUnfinished(pods []*corev1.Pod, err error) ([]*corev1.Pod, error) {
 
 type unfinishedLister struct{ listersv1.PodLister }
 
-// List returns Pods of all namespaces.
 func (l unfinishedLister) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	return onlyUnfinished(l.PodLister.List(selector))
 }
 
-// Pods returns a lister of one namespace.
 func (l unfinishedLister) Pods(namespace string) listersv1.PodNamespaceLister {
 	return unfinishedNamespace{l.PodLister.Pods(namespace)}
 }
 
 type unfinishedNamespace struct{ listersv1.PodNamespaceLister }
 
-// List returns Pods of the namespace.
 func (l unfinishedNamespace) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	return onlyUnfinished(l.PodNamespaceLister.List(selector))
 }
 
-// Get returns a Pod of the namespace.
 func (l unfinishedNamespace) Get(name string) (*corev1.Pod, error) {
 	pod, err := l.PodNamespaceLister.Get(name)
 	if err == nil && finished(pod) {
@@ -120,7 +114,6 @@ func newJoining(shared controllers.Shared) joining {
 	}
 }
 
-// Core returns the group's informers.
 func (j joining) Core() core.Interface { return joiningCore{j.SharedInformerFactory.Core(), j} }
 
 type joiningCore struct {
@@ -128,7 +121,6 @@ type joiningCore struct {
 	joining joining
 }
 
-// V1 returns the version's informers.
 func (c joiningCore) V1() informersv1.Interface { return joiningV1{c.Interface.V1(), c.joining} }
 
 type joiningV1 struct {

@@ -124,7 +124,6 @@ func (a approver) check(ctx context.Context, name string, request *x509.Certific
 	return nil
 }
 
-// addresses are the IP addresses of a Node.
 func addresses(node *corev1.Node) []net.IP {
 	var ips []net.IP
 	for _, address := range node.Status.Addresses {

@@ -110,7 +110,6 @@ type readHandlers struct {
 	storage *customresource.REST
 }
 
-// handler returns the handler of a request.
 func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	if info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, info.Verb) {
 		s.limitErrors(info)

@@ -32,7 +32,6 @@ type Importer struct {
 	resources map[string]*resource // by path: the part of a key between the prefix and the namespace or name
 }
 
-// resource is a resource and its storage.
 type resource struct {
 	name    schema.GroupResource
 	storage *apistorage.Storage

@@ -110,7 +110,6 @@ func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.Gr
 	return nil
 }
 
-// newTarget returns the target of a storage path.
 func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, path string, storages map[string]rest.Storage) (target, error) {
 	resource, subresource, _ := strings.Cut(path, "/")
 	parent, ok := storages[resource].(rest.Scoper)

@@ -56,7 +56,6 @@ const (
 	scopeResource  = "resource"
 )
 
-// newEndpoint makes the endpoint of the target.
 func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handlers.RequestScope, error) {
 	scope, err := newScope(c, t)
 	if err != nil {
@@ -206,7 +205,6 @@ func (b *routeBuilder) create(c Config) (route, bool) {
 	return b.route(request.MethodPost, scopeResource, handler, b.produced(request.MethodPost, b.mediaTypes)), true
 }
 
-// list returns the route of a list or watch.
 func (b *routeBuilder) list(c Config, verb, metricScope string, watchOnly bool) route {
 	return b.route(verb, metricScope, list(b.storage, b.scope, watchOnly, c.MinRequestTimeout), b.produced(verb, b.streams))
 }

@@ -105,7 +105,6 @@ func (b *bufferedResponse) Write(data []byte) (int, error) {
 	return b.ResponseWriter.Write(data)
 }
 
-// send sends the buffered response.
 func (b *bufferedResponse) send() {
 	b.ResponseWriter.WriteHeader(b.code)
 	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // fails only if the client has disconnected

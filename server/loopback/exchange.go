@@ -185,7 +185,6 @@ func (l longWatches) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.transport.RoundTrip(r)
 }
 
-// errBodyClosed is the error of writes to a body that the client has closed.
 var errBodyClosed = errors.New("loopback: the client closed the response body")
 
 // pipeBuffer is how many bytes a handler may be ahead of its client, about the size of a socket buffer.

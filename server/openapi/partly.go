@@ -27,7 +27,6 @@ func (s *Service) inScopes(d definition) []definition {
 	return []definition{&cluster, &namespaced}
 }
 
-// v2Of returns the document of a version.
 func (s *Service) v2Of(d definition, version string) (whole *spec.Swagger, err error) {
 	for _, d := range s.inScopes(d) {
 		doc, err := builder.BuildOpenAPIV2(d, version, options(true))
@@ -49,7 +48,6 @@ func (s *Service) v2Of(d definition, version string) (whole *spec.Swagger, err e
 	return whole, nil
 }
 
-// v3Of returns the document of a version.
 func (s *Service) v3Of(d definition, version string) (whole *spec3.OpenAPI, err error) {
 	for _, d := range s.inScopes(d) {
 		doc, err := builder.BuildOpenAPIV3(d, version, options(false))

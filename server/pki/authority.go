@@ -34,7 +34,6 @@ type Pair struct {
 	CertFile, KeyFile string
 }
 
-// authority is a certificate authority.
 type authority struct {
 	pair Pair
 	cert *x509.Certificate

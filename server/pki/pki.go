@@ -108,7 +108,6 @@ func layout(dataDir string, o Options) *PKI {
 	return p
 }
 
-// path returns the path of the file with a name.
 func (p *PKI) path(name string) string {
 	if p.opts.memory != nil {
 		return p.opts.memory.path(name)

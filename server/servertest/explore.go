@@ -61,7 +61,6 @@ func Explore(t *testing.T, e Exploration, test func(t *testing.T, s *Server)) {
 	}
 }
 
-// run runs the test with one seed.
 func (e Exploration) run(t *testing.T, seed int, test func(t *testing.T, s *Server)) {
 	var f *faults
 	defer func() {

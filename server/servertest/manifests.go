@@ -132,7 +132,6 @@ func apply[T metav1.Object](ctx context.Context, client objects[T], object T) er
 	})
 }
 
-// definitions reads CustomResourceDefinitions.
 func definitions(paths []string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	objects, err := readManifests(paths)
 	if err != nil {

@@ -34,7 +34,6 @@ type WebhookServer struct {
 	trust []byte // the certificate in PEM
 }
 
-// address returns host:port.
 func (w *WebhookServer) address() string { return net.JoinHostPort(w.Host, strconv.Itoa(w.Port)) }
 
 // url returns the URL of a webhook with the path of a Service reference.

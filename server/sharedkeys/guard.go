@@ -179,7 +179,6 @@ func refusal(o *fingerprints, others []difference) error {
 		strings.Join(kinds, " and "), o.Host, o.WrittenAt.Format(time.RFC3339), where, ReplaceFlag, o.Keys.id())
 }
 
-// files returns the paths of keys.
 func files(keys []Key) (paths []string) {
 	for _, k := range keys {
 		if !slices.Contains(paths, k.File) {

@@ -56,7 +56,6 @@ type container struct {
 
 func (c *container) run() Run { return c.runs[min(c.attempt, len(c.runs)-1)] }
 
-// begin begins the next run.
 func (c *container) begin(at time.Time) {
 	run := c.run()
 	c.begun, c.at, c.left = true, at, run

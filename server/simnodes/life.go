@@ -209,7 +209,6 @@ func (l *life) ended() bool {
 	return true
 }
 
-// phase returns the Pod's phase.
 func (l *life) phase() corev1.PodPhase {
 	pending, failed := false, l.reason != ""
 	for _, c := range l.containers {

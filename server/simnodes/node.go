@@ -149,7 +149,6 @@ func (n *Nodes) nodeStatus(node *node, was *corev1.Node, now time.Time) (status 
 	return status, changed
 }
 
-// report reports the node's status.
 func (n *Nodes) report(node *node, status corev1.NodeStatus, now time.Time) error {
 	patch, err := json.Marshal(corev1.Node{Status: status})
 	if err != nil {

@@ -154,7 +154,6 @@ func (s *Spec) limit(namespace string) error {
 	return nil
 }
 
-// named returns the key of the object that a reference names.
 func (p *planner) named(o *ObjectReference) (key, error) {
 	k := key{group: o.Group, resource: o.Resource, namespace: o.Namespace, name: o.Name}
 	version, err := schema.ParseGroupVersion(o.APIVersion)

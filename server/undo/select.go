@@ -133,7 +133,6 @@ func Automatic(name string) bool {
 	return strings.HasPrefix(name, serviceaccount.MakeUsername("kube-system", ""))
 }
 
-// automatic is Automatic or a node.
 func automatic(name string) bool { return Automatic(name) || strings.HasPrefix(name, "system:node:") }
 
 // object selects the changes of one object since a moment, or its deletion.

@@ -73,7 +73,6 @@ type refusal struct {
 	cause error
 }
 
-// Unwrap returns the cause.
 func (r refusal) Unwrap() error { return r.cause }
 
 func unavailable(message string) error {

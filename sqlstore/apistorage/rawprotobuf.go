@@ -19,7 +19,6 @@ import (
 // envelopeMagic begins every envelope.
 var envelopeMagic = []byte("k8s\x00")
 
-// errEnvelope is the error for encoder output that is not an envelope.
 var errEnvelope = errors.New("not an envelope of Kubernetes' protobuf encoding")
 
 // storedMessage returns the message of the stored object: the one kept with the row, which must not be changed, or the end of
@@ -167,7 +166,6 @@ const (
 	chunkBytes = 128 << 10
 )
 
-// protobufPage has the messages of a page of a list.
 type protobufPage struct {
 	messages [][]byte
 	made     []byte // the buffer of the messages that are not kept with their rows
@@ -188,7 +186,6 @@ func (p *protobufPage) make(items []*Raw, encode func(runtime.Object, io.Writer)
 	return nil
 }
 
-// writeItems writes messages as the items of a list.
 func writeItems(w *bufio.Writer, messages [][]byte) error {
 	for _, message := range messages {
 		head := protowire.AppendTag(w.AvailableBuffer(), itemsNumber, protowire.BytesType)

@@ -155,7 +155,6 @@ func appendTableHead(b []byte, part *metav1.Table) ([]byte, error) {
 	return append(b, bytes.TrimSuffix(text, []byte("]}"))[1:]...), nil
 }
 
-// appendRow appends a row, with the metadata of its object.
 func appendRow(b []byte, row *metav1.TableRow, item *Raw, head []byte, withMetadata bool) (_ []byte, err error) {
 	b = append(b, `{"cells":[`...)
 	for i, cell := range row.Cells {

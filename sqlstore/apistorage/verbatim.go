@@ -137,7 +137,6 @@ func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// replaceJSON replaces the JSON in a value.
 func replaceJSON(v reflect.Value, replace func([]byte) ([]byte, error)) (err error) {
 	switch v.Type() {
 	case rawType:

@@ -22,7 +22,6 @@ const (
 	maxAnchors = 200
 )
 
-// appendDelta appends the delta from old to now.
 func appendDelta(to, old, now []byte) []byte {
 	for {
 		same := commonPrefix(old, now)

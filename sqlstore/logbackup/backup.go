@@ -121,7 +121,6 @@ func list(ctx context.Context, place Place) (*Backup, error) {
 	return b, nil
 }
 
-// firstHead reads the first head of a file.
 func firstHead(ctx context.Context, place Place, name string) (first head, err error) {
 	err = readFile(ctx, place, name, func(h head) error {
 		first = h

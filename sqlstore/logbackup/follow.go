@@ -163,7 +163,6 @@ func (f *Follower) Run(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// step calls Step and OnStep.
 func (f *Follower) step(ctx context.Context) error {
 	err := f.Step(ctx)
 	if f.options.OnStep != nil {

@@ -33,7 +33,6 @@ type lease struct {
 	Processes string `json:"processes"`
 }
 
-// newLease returns a lease of this process.
 func newLease() lease {
 	l := lease{Holder: rand.Text(), Process: os.Getpid()}
 	l.Host, _ = os.Hostname() // only for messages

@@ -35,7 +35,6 @@ var (
 
 const snapshotName = "snapshot.jsonl.gz"
 
-// isBackup reports whether a file with this name belongs to a backup.
 func isBackup(name string) bool {
 	folder, file := path.Split(name)
 	return generationName.MatchString(path.Clean(folder)) && (file == snapshotName || segmentName.MatchString(file))
@@ -110,7 +109,6 @@ func (g *generation) chain(from int64) (chain, covered, beyond []segment) {
 	return chain, covered, beyond
 }
 
-// number parses digits.
 func number(digits string) int64 {
 	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern allows only digits; too many give the highest number
 	return n

@@ -131,12 +131,10 @@ func (s *State) fetchAll(ctx context.Context, place Place, files []File) error {
 	})
 }
 
-// fetch copies a file.
 func (s *State) fetch(ctx context.Context, place Place, name string) error {
 	return s.files.Put(ctx, path.Base(name), func(to io.Writer) error { return copyFile(ctx, to, place, name) })
 }
 
-// copyFile writes the content of a file in a place.
 func copyFile(ctx context.Context, to io.Writer, place Place, name string) error {
 	from, err := place.Open(ctx, name)
 	if err != nil {

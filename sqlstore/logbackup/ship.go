@@ -123,7 +123,6 @@ func (f *Follower) put(ctx context.Context, s *segment, write func(io.Writer) er
 	return f.place.Put(ctx, s.Name, func(to io.Writer) error { return write(counting{to, &s.Size}) })
 }
 
-// counting counts written bytes.
 type counting struct {
 	io.Writer
 	n *int64
@@ -177,7 +176,6 @@ func (f *Follower) merge(ctx context.Context) error {
 	return nil
 }
 
-// remove removes files.
 func (f *Follower) remove(ctx context.Context, files []segment) error {
 	for _, s := range files {
 		if err := f.place.Remove(ctx, s.Name); err != nil {

@@ -177,7 +177,6 @@ func mustList(t testing.TB, s *sqlstore.Store, revision int64) ([]string, dialec
 	return state, at
 }
 
-// revision returns the position of s.
 func revision(t testing.TB, s *sqlstore.Store) dialect.Position {
 	t.Helper()
 	at, err := s.Position(t.Context())

@@ -26,7 +26,6 @@ func put(key, value string, previous *sqlstore.Record) *sqlstore.Write {
 	return w
 }
 
-// remove returns a write that deletes previous.
 func remove(previous *sqlstore.Record) *sqlstore.Write {
 	return &sqlstore.Write{Operation: dialect.Delete, Resource: things, Key: previous.Key, Name: previous.Key, Previous: previous, Labels: "{}", Fields: "{}"}
 }

@@ -39,7 +39,6 @@ func Sound(t testing.TB, engine dialect.Engine) {
 	}
 }
 
-// number returns the number that a statement selects.
 func number(t testing.TB, engine dialect.Engine, statement string) (n int64) {
 	t.Helper()
 	err := engine.Query(context.Background(), statement, nil, func(row dialect.Row) error { return row.Scan(&n) })

@@ -89,7 +89,6 @@ func (p *plan) find(name []byte, before int) int {
 	return -1
 }
 
-// planner makes plans.
 type planner struct {
 	mu    sync.Mutex
 	plans map[reflect.Type]*plan

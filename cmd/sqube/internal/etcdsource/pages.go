@@ -134,7 +134,6 @@ type element struct {
 	below      uint64
 }
 
-// at returns an element of a page.
 func at(page []byte, i int) (e element, err error) {
 	start := pageHeader + i*elementSize
 	if start+elementSize > len(page) {

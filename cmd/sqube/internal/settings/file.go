@@ -15,7 +15,6 @@ import (
 // maxFile is the maximum size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// fromFile returns the settings in the file.
 func (s Sources) fromFile() ([]setting, error) {
 	if s.File == "" {
 		return nil, nil
