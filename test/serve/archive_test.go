@@ -177,21 +177,18 @@ func archivedOnce(t *testing.T, versions []archivedVersion, revisions []string) 
 // TestArchiveOfWhatIsThere adds an archive to a server that has run without one: existing versions are archived, too.
 func TestArchiveOfWhatIsThere(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		database := []string{"--datastore", engine.Datastore}
-		s := serve(t, database)
-		c := client(t, s.Kubeconfig)
-		revisions := []string{setData(t, c, "kept", "first"), setData(t, c, "kept", "second")}
-		s.Stop(t)
-		place := t.TempDir()
-		s = serveAgain(t, s, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
-		revisions = append(revisions, setData(t, c, "kept", "third"))
-		awaitForgotten(t, s, revisions[1])
-		if got := revisionsOf(t, append([]string{"configmaps", "kept", "--archive", place}, database...)...); !slices.Equal(got, revisions) {
-			t.Errorf("of revisions %v the history has %v", revisions, got)
-		}
-		s.Stop(t)
-	})
+	s := serve(t, nil)
+	c := client(t, s.Kubeconfig)
+	revisions := []string{setData(t, c, "kept", "first"), setData(t, c, "kept", "second")}
+	s.Stop(t)
+	place := t.TempDir()
+	s = serveAgain(t, s, []string{"--archive", place, "--retention", "1s", "--history=0"})
+	revisions = append(revisions, setData(t, c, "kept", "third"))
+	awaitForgotten(t, s, revisions[1])
+	if got := revisionsOf(t, "configmaps", "kept", "--archive", place, "--data-dir", s.DataDir); !slices.Equal(got, revisions) {
+		t.Errorf("of revisions %v the history has %v", revisions, got)
+	}
+	s.Stop(t)
 }
 
 // breakPlace puts a file in place of the archive, and returns a function that puts the archive back.
@@ -209,38 +206,35 @@ func breakPlace(t *testing.T, place string) (mend func()) {
 // when the archive is back.
 func TestArchiveFails(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		place := filepath.Join(t.TempDir(), "archive")
-		database := []string{"--datastore", engine.Datastore}
-		s := serve(t, append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...))
-		c := client(t, s.Kubeconfig)
-		awaitBackup(t, place, setData(t, c, "kept", "before"))
-		mend := breakPlace(t, place)
-		var revisions []string
-		for i := range 5 {
-			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+	place := filepath.Join(t.TempDir(), "archive")
+	s := serve(t, []string{"--archive", place, "--retention", "1s", "--history=0"})
+	c, database := client(t, s.Kubeconfig), []string{"--data-dir", s.DataDir}
+	awaitBackup(t, place, setData(t, c, "kept", "before"))
+	mend := breakPlace(t, place)
+	var revisions []string
+	for i := range 5 {
+		revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+	}
+	harness.Retry(t, "the metrics report that the archive fails, and what waits", func() error {
+		found := sqube.StoreMetrics(t, c)
+		if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
+			return fmt.Errorf("the metrics are %v", found)
 		}
-		harness.Retry(t, "the metrics report that the archive fails, and what waits", func() error {
-			found := sqube.StoreMetrics(t, c)
-			if found["archive_failing_seconds"] < 1 || found["compaction_lag_seconds"] < 1 {
-				return fmt.Errorf("the metrics are %v", found)
-			}
-			return nil
-		})
-		showsVersion(t, "kept", revisions[0], "value-0", database)
-		s.Logged(t, "writing the archive failed, so versions stay in the database", 1)
-		mend()
-		awaitForgotten(t, s, revisions[0])
-		harness.Retry(t, "the metrics are back to normal", func() error {
-			if found := sqube.StoreMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
-				return fmt.Errorf("the metrics are %v", found)
-			}
-			return nil
-		})
-		showsVersion(t, "kept", revisions[0], "value-0", append([]string{"--archive", place}, database...))
-		s.Logged(t, "the archive works again", 1)
-		s.Stop(t)
+		return nil
 	})
+	showsVersion(t, "kept", revisions[0], "value-0", database)
+	s.Logged(t, "writing the archive failed, so versions stay in the database", 1)
+	mend()
+	awaitForgotten(t, s, revisions[0])
+	harness.Retry(t, "the metrics are back to normal", func() error {
+		if found := sqube.StoreMetrics(t, c); found["archive_failing_seconds"] != 0 || found["archived_revision"] < float64(number(t, revisions[4])) {
+			return fmt.Errorf("the metrics are %v", found)
+		}
+		return nil
+	})
+	showsVersion(t, "kept", revisions[0], "value-0", append([]string{"--archive", place}, database...))
+	s.Logged(t, "the archive works again", 1)
+	s.Stop(t)
 }
 
 // TestArchiveFailsForLong lets more versions wait for a broken archive than --retention-rows allows.

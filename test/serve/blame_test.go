@@ -18,24 +18,16 @@ import (
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
-// TestChangeCommands asks a server what changed, with sqube changes, blame and diff. TestChanges asks through the API, of each mode on
-// each engine.
+// TestChangeCommands asks a server what changed, with sqube changes, blame and diff. TestChanges asks through the API.
 func TestChangeCommands(t *testing.T) {
 	t.Parallel()
-	for mode, flags := range map[string][]string{"recent": {"--datastore", harness.SQLite(t)}, "packed": append([]string{"--datastore", harness.Postgres(t)}, packing...)} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, flags)
-			f := &asked{undone: undone{kubeconfig: s.Kubeconfig}}
-			f.prepare(t)
-			if mode == "packed" {
-				_, root := f.administrator(t, "root")
-				packed(t, s, root)
-			}
-			for name, test := range map[string]func(*testing.T){"changes": f.changes, "watch": f.watch, "blame": f.blame, "diff": f.diff, "rights": f.rights, "plugin": f.plugin} {
-				t.Run(name, test)
-			}
-		})
+	s := serve(t, packing)
+	f := &asked{undone: undone{kubeconfig: s.Kubeconfig}}
+	f.prepare(t)
+	_, root := f.administrator(t, "root")
+	packed(t, s, root)
+	for name, test := range map[string]func(*testing.T){"changes": f.changes, "watch": f.watch, "blame": f.blame, "diff": f.diff, "rights": f.rights, "plugin": f.plugin} {
+		t.Run(name, test)
 	}
 }
 

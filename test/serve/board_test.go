@@ -46,7 +46,7 @@ func TestDiskOfABoard(t *testing.T) {
 	})
 	t.Run("is nearly full", func(t *testing.T) {
 		// More is written than fits, in waves. Compacting replaced versions makes room for the next wave.
-		const room, wave = 16 << 20, 4 << 20
+		const room, wave = 8 << 20, 2 << 20
 		disk.Room(room)
 		c := client(t, s.Kubeconfig)
 		db := openToRead(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + filepath.Join(s.DataDir, "sqube.db")})
@@ -174,7 +174,7 @@ func TestDiskFullDuringARead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	disk.Room(24 << 20)
+	disk.Room(10 << 20)
 	for i := 0; w.create(t, fmt.Sprint("filling-", i)) == nil; i++ {
 	}
 	reader := fmt.Sprintf("a long read holds back the write-ahead log %s/sqube.db-wal: end process %d (serve.test)", s.DataDir, os.Getpid())

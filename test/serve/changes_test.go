@@ -29,21 +29,19 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestChanges reads the history of a cluster through the API: as an administrator, and as jane, who may view one namespace.
+// TestChanges reads the history of a cluster through the API: as an administrator, and as jane, who may view one namespace. On SQLite
+// it is packed. Tests of the store read both on each engine.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
-	for mode, flags := range map[string][]string{"recent": nil, "packed": packing} {
-		t.Run(mode, func(t *testing.T) {
-			testChanges(t, mode == "packed", append([]string{"--encryption-provider-config", keys}, flags...))
-		})
-	}
-}
-
-func testChanges(t *testing.T, pack bool, flags []string) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, append([]string{"--datastore", engine.Datastore}, flags...))
+		pack := engine.Name == "sqlite"
+		flags := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
+		if pack {
+			flags = append(flags, packing...)
+		}
+		s := serve(t, flags)
 		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
 		config.QPS = -1

@@ -38,30 +38,31 @@ var newerFlags = []string{
 const newerSchema = `^- +- +the schema is \d+, and the last sqube with v1\.36 knows those up to 6$`
 
 // TestCheckForThePreviousVersion asks whether the previous version can serve a database, before and after there are objects that it
-// does not know.
+// does not know. ConfigMaps are encrypted.
 func TestCheckForThePreviousVersion(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		check := []string{"check", "--for", "v1.36", "--datastore", engine.Datastore}
-		s := serve(t, append([]string{"--datastore", engine.Datastore}, newerFlags...))
-		settle(t, s)
-		finds(t, check, []string{newerSchema}, "v1.36 does not know all of it: 1 findings in ")
-		createNewer(t, s.Kubeconfig)
-		wants := []string{
-			newerSchema,
-			`^\d+ +pods default/secretive +v1\.36 does not have the field \.spec\.volumes\[\*\]\.emptyDir\.mode$`,
-			`^\d+ +workloads\.scheduling\.k8s\.io default/load +it is stored in version v1beta1, and v1\.36 knows v1alpha2$`,
-			`^\d+ +evictionrequests\.lifecycle\.k8s\.io default/leave +v1\.36 does not have this resource$`,
-		}
-		finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
-		s.Stop(t)
-		finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
-		if engine.Name == "sqlite" {
-			backup := filepath.Join(t.TempDir(), "backup")
-			succeeds(t, []string{"backup", backup, "--datastore", engine.Datastore})
-			finds(t, []string{"check", backup, "--for", "1.36"}, wants, "v1.36 does not know all of it: 4 findings in ")
-		}
-	})
+	keys := filepath.Join(t.TempDir(), "encryption.yaml")
+	harness.Must(t, os.WriteFile(keys, []byte(strings.Replace(encryptSecrets, `"secrets"`, `"configmaps"`, 1)), 0o600))
+	encrypted := []string{"--encryption-provider-config", keys}
+	s := serve(t, append(encrypted, newerFlags...))
+	settle(t, s)
+	withoutKeys := []string{"check", "--for", "v1.36", "--data-dir", s.DataDir}
+	check := append(withoutKeys, encrypted...)
+	finds(t, withoutKeys, []string{newerSchema}, "are encrypted and were not checked: give the file that the server has")
+	finds(t, check, []string{newerSchema}, "v1.36 does not know all of it: 1 findings in ")
+	createNewer(t, s.Kubeconfig)
+	wants := []string{
+		newerSchema,
+		`^\d+ +pods default/secretive +v1\.36 does not have the field \.spec\.volumes\[\*\]\.emptyDir\.mode$`,
+		`^\d+ +workloads\.scheduling\.k8s\.io default/load +it is stored in version v1beta1, and v1\.36 knows v1alpha2$`,
+		`^\d+ +evictionrequests\.lifecycle\.k8s\.io default/leave +v1\.36 does not have this resource$`,
+	}
+	finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
+	s.Stop(t)
+	finds(t, check, wants, "v1.36 does not know all of it: 4 findings in ")
+	backup := filepath.Join(t.TempDir(), "backup")
+	succeeds(t, []string{"backup", backup, "--data-dir", s.DataDir})
+	finds(t, append([]string{"check", backup, "--for", "1.36"}, encrypted...), wants, "v1.36 does not know all of it: 4 findings in ")
 	refuses(t, "--for v1.35: this sqube knows only what v1.36 knows", []string{"check", "--for", "v1.35"})
 	refuses(t, "leave out --repair", []string{"check", "--for", "v1.36", "--repair"})
 }
@@ -108,19 +109,4 @@ func createNewer(t *testing.T, kubeconfig string) {
 			uid = string(created.GetUID()) // of the Pod
 		}
 	}
-}
-
-// TestCheckForWithEncryption has Secrets that are encrypted.
-func TestCheckForWithEncryption(t *testing.T) {
-	t.Parallel()
-	keys := filepath.Join(t.TempDir(), "encryption.yaml")
-	harness.Must(t, os.WriteFile(keys, []byte(strings.Replace(encryptSecrets, `"secrets"`, `"configmaps"`, 1)), 0o600))
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
-		settle(t, s)
-		s.Stop(t)
-		check := []string{"check", "--for", "v1.36", "--datastore", engine.Datastore}
-		finds(t, append(check, "--encryption-provider-config", keys), []string{newerSchema}, "v1.36 does not know all of it: 1 findings in ")
-		finds(t, check, []string{newerSchema}, "are encrypted and were not checked: give the file that the server has")
-	})
 }

@@ -3,7 +3,6 @@ package serve
 import (
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -36,74 +35,70 @@ func TestCheckOldVersions(t *testing.T) {
 	definition := `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: boats.example.com}, spec: {group: example.com,
 		scope: Namespaced, names: {plural: boats, kind: Boat}, versions: [` + version("v1", "true") + "," + version("v2", "false") + `]}}`
 
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		database := []string{"--datastore", engine.Datastore}
-		dataDir := filepath.Join(t.TempDir(), "data")
-		s := serveIn(t, dataDir, append([]string{"--emulated-version=1.36", "--min-compatibility-version=1.35"}, database...))
-		kubectl := func(stdin string, args ...string) (string, error) {
-			command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
-			command.Env, command.Stdin = sqube.KubectlEnv(t, s.Kubeconfig), strings.NewReader(stdin)
-			text, err := command.CombinedOutput()
-			return string(text), err
-		}
-		create := func(path, object string) error {
-			body, err := yaml.YAMLToJSON([]byte(object))
-			if err != nil {
-				return err
-			}
-			return client(t, s.Kubeconfig).Discovery().RESTClient().Post().AbsPath(path).Body(body).Do(t.Context()).Error()
-		}
-		harness.Must(t, create(policies, policy("one")))
-		harness.Must(t, create(policies, policy("two")))
-		harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
-		harness.Retry(t, "boats are served", func() error { return create(boats, boat("one")) })
-		moved, err := kubectl("", "patch", "crd", "boats.example.com", "--type=json", "-p",
-			`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
+	s := serve(t, []string{"--emulated-version=1.36", "--min-compatibility-version=1.35"})
+	kubectl := func(stdin string, args ...string) (string, error) {
+		command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
+		command.Env, command.Stdin = sqube.KubectlEnv(t, s.Kubeconfig), strings.NewReader(stdin)
+		text, err := command.CombinedOutput()
+		return string(text), err
+	}
+	create := func(path, object string) error {
+		body, err := yaml.YAMLToJSON([]byte(object))
 		if err != nil {
-			t.Fatal(moved)
+			return err
 		}
-		s.Stop(t)
+		return client(t, s.Kubeconfig).Discovery().RESTClient().Post().AbsPath(path).Body(body).Do(t.Context()).Error()
+	}
+	harness.Must(t, create(policies, policy("one")))
+	harness.Must(t, create(policies, policy("two")))
+	harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
+	harness.Retry(t, "boats are served", func() error { return create(boats, boat("one")) })
+	moved, err := kubectl("", "patch", "crd", "boats.example.com", "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
+	if err != nil {
+		t.Fatal(moved)
+	}
+	s.Stop(t)
 
-		check := append([]string{"check"}, database...)
-		report := regexp.MustCompile(`(?s)^OBJECTS +RESOURCE +STORED AS +NOW
+	check := []string{"check", "--data-dir", s.DataDir}
+	report := regexp.MustCompile(`(?s)^OBJECTS +RESOURCE +STORED AS +NOW
 1 +boats.example.com +v1 +v2
 2 +mutatingadmissionpolicies.admissionregistration.k8s.io +v1beta1 +v1
 .*kubectl create -f - <<'END'
 (.*)END
 .*: \d+ rows of \d+ objects, nothing wrong
 $`)
-		stopped := succeeds(t, check)
-		s = serveIn(t, dataDir, database)
-		found := report.FindStringSubmatch(succeeds(t, check))
-		if !report.MatchString(stopped) || found == nil {
-			t.Fatalf("while no server runs the check prints\n%s", stopped)
-		}
-		if created, err := kubectl(found[1], "create", "-f", "-"); err != nil {
-			t.Fatalf("what the check says fails: %s", created)
-		}
-		migrations := func(reached func(storagemigrationv1.StorageVersionMigrationStatus) bool) func() error {
-			return func() error {
-				all, err := client(t, s.Kubeconfig).StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
-				harness.Must(t, err)
-				for _, m := range all.Items {
-					if !reached(m.Status) {
-						return fmt.Errorf("%s: %v", m.Name, m.Status)
-					}
+	stopped := succeeds(t, check)
+	s = serveAgain(t, s, nil)
+	found := report.FindStringSubmatch(succeeds(t, check))
+	if !report.MatchString(stopped) || found == nil {
+		t.Fatalf("while no server runs the check prints\n%s", stopped)
+	}
+	if created, err := kubectl(found[1], "create", "-f", "-"); err != nil {
+		t.Fatalf("what the check says fails: %s", created)
+	}
+	migrations := func(reached func(storagemigrationv1.StorageVersionMigrationStatus) bool) func() error {
+		return func() error {
+			all, err := client(t, s.Kubeconfig).StoragemigrationV1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+			harness.Must(t, err)
+			for _, m := range all.Items {
+				if !reached(m.Status) {
+					return fmt.Errorf("%s: %v", m.Name, m.Status)
 				}
-				return nil
 			}
+			return nil
 		}
-		harness.Retry(t, "the migrations have a revision", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
-			return status.ResourceVersion != ""
-		}))
-		// A migration starts after a change of its resource, or after a bookmark a minute later.
-		harness.Must(t, create(policies, policy("three")))
-		harness.Must(t, create(boats, boat("two")))
-		harness.Retry(t, "the migrations succeed", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
-			return meta.IsStatusConditionTrue(status.Conditions, string(storagemigrationv1.MigrationSucceeded))
-		}))
-		if text := succeeds(t, check); strings.Contains(text, "STORED AS") {
-			t.Errorf("after the migrations the check prints\n%s", text)
-		}
-	})
+	}
+	harness.Retry(t, "the migrations have a revision", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
+		return status.ResourceVersion != ""
+	}))
+	// A migration starts after a change of its resource, or after a bookmark a minute later.
+	harness.Must(t, create(policies, policy("three")))
+	harness.Must(t, create(boats, boat("two")))
+	harness.Retry(t, "the migrations succeed", migrations(func(status storagemigrationv1.StorageVersionMigrationStatus) bool {
+		return meta.IsStatusConditionTrue(status.Conditions, string(storagemigrationv1.MigrationSucceeded))
+	}))
+	if text := succeeds(t, check); strings.Contains(text, "STORED AS") {
+		t.Errorf("after the migrations the check prints\n%s", text)
+	}
 }

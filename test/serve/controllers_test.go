@@ -17,53 +17,48 @@ import (
 // Lease, the controllers in the process stop, except for those that --controllers names.
 func TestControllersStepAside(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		s := serve(t, []string{"--datastore", engine.Datastore, "--controllers=api,root-ca-certificate-publisher-controller"})
-		c := controlled{client(t, s.Kubeconfig)}
-		c.createNamespace(t, "before")
-		c.eventually(t, "a service account in a new namespace", "before", true, true)
+	s := serve(t, []string{"--controllers=api,root-ca-certificate-publisher-controller"})
+	c := controlled{client(t, s.Kubeconfig)}
+	c.createNamespace(t, "before")
+	c.eventually(t, "a service account in a new namespace", "before", true, true)
 
-		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager", Namespace: metav1.NamespaceSystem},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody"), LeaseDurationSeconds: ptr.To[int32](3600)},
-		}
-		leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
-		update := func(holder string, seconds int32) {
-			t.Helper()
-			lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &holder, &seconds
-			var err error
-			if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager", Namespace: metav1.NamespaceSystem},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody"), LeaseDurationSeconds: ptr.To[int32](3600)},
+	}
+	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
+	update := func(holder string, seconds int32) {
+		t.Helper()
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &holder, &seconds
 		var err error
-		if lease, err = leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		if lease, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.Logged(t, "the controllers here have stopped", 1)
-		c.createNamespace(t, "beside")
-		c.eventually(t, "the named controller still creates its object", "beside", false, true)
-		// They do not start after a restart either.
-		if engine.Name == "sqlite" {
-			s.Stop(t)
-			s = serveAgain(t, s, []string{"--datastore", engine.Datastore})
-			s.Logged(t, "the controllers here have stopped", 1)
-			c.createNamespace(t, "restarted")
-			c.has(t, "restarted", false, false)
-		}
-		update("", 1)
-		s.Logged(t, "its controllers run here again", 1)
-		c.eventually(t, "a service account once the Lease is released", "beside", true, true)
+	}
+	var err error
+	if lease, err = leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Logged(t, "the controllers here have stopped", 1)
+	c.createNamespace(t, "beside")
+	c.eventually(t, "the named controller still creates its object", "beside", false, true)
+	// They do not start after a restart either.
+	s.Stop(t)
+	s = serveAgain(t, s, nil)
+	s.Logged(t, "the controllers here have stopped", 1)
+	c.createNamespace(t, "restarted")
+	c.has(t, "restarted", false, false)
+	update("", 1)
+	s.Logged(t, "its controllers run here again", 1)
+	c.eventually(t, "a service account once the Lease is released", "beside", true, true)
 
-		update("somebody", 3600)
-		s.Logged(t, "the controllers here have stopped", 2)
-		update("somebody else", 1) // and never again: it was killed
-		s.Logged(t, "its controllers run here again", 2)
-		c.createNamespace(t, "after")
-		c.eventually(t, "a service account once the Lease has expired", "after", true, true)
-		s.Stop(t)
-	})
+	update("somebody", 3600)
+	s.Logged(t, "the controllers here have stopped", 2)
+	update("somebody else", 1) // and never again: it was killed
+	s.Logged(t, "its controllers run here again", 2)
+	c.createNamespace(t, "after")
+	c.eventually(t, "a service account once the Lease has expired", "after", true, true)
+	s.Stop(t)
 }
 
 // TestControllersAreSelected starts an API server without any controllers, as tests of controllers need it.

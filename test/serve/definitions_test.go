@@ -24,73 +24,70 @@ var inUseMetric = regexp.MustCompile(`(?m)^sqube_custom_resources_in_use (\S+)$`
 // asks for such objects, though the garbage collector knows them.
 func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		s := serve(t, []string{"--datastore", engine.Datastore})
-		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	s := serve(t, nil)
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	harness.Must(t, err)
+	config.QPS = -1
+	c, definitions, objects := client(t, s.Kubeconfig), clientset.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
+	for _, name := range []string{"full", "empty"} {
+		_, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), plain(name), metav1.CreateOptions{})
 		harness.Must(t, err)
-		config.QPS = -1
-		c, definitions, objects := client(t, s.Kubeconfig), clientset.NewForConfigOrDie(config), dynamic.NewForConfigOrDie(config)
-		for _, name := range []string{"full", "empty"} {
-			_, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), plain(name), metav1.CreateOptions{})
-			harness.Must(t, err)
-		}
-		owner := func(name string) *corev1.ConfigMap {
-			made, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-			harness.Must(t, err)
-			return made
-		}
-		owned := func(by *corev1.ConfigMap) metav1.ObjectMeta {
-			return metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: by.Name, UID: by.UID}}}
-		}
-		secrets := c.CoreV1().Secrets("default")
-		_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: owned(owner("of-secret"))}, metav1.CreateOptions{})
+	}
+	owner := func(name string) *corev1.ConfigMap {
+		made, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		harness.Must(t, err)
-		full := objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "fulls"}).Namespace("default")
-		meta := owned(owner("of-custom"))
-		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "full"}}
-		object.SetName(meta.Name)
-		object.SetOwnerReferences(meta.OwnerReferences)
-		harness.Retry(t, "an object can be created", func() error {
-			_, err := full.Create(t.Context(), object, metav1.CreateOptions{})
-			return err
-		})
-		s.Stop(t)
-
-		serveAgain(t, s, []string{"--datastore", engine.Datastore})
-		inUse := func() string {
-			text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-			harness.Must(t, err)
-			found := inUseMetric.FindSubmatch(text)
-			if found == nil {
-				t.Fatal("/metrics does not tell how many definitions are in use")
-			}
-			return string(found[1])
-		}
-		gone := func(of string, get func() error) {
-			harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))
-			harness.Retry(t, "an object without its owner is collected", func() error {
-				if err := get(); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("getting it returns %v", err)
-				}
-				return nil
-			})
-		}
-		gone("of-secret", func() error { // so the collector runs
-			_, err := secrets.Get(t.Context(), "owned", metav1.GetOptions{})
-			return err
-		})
-		if n := inUse(); n != "0" {
-			t.Errorf("%s definitions are in use after a start", n)
-		}
-		gone("of-custom", func() error {
-			_, err := full.Get(t.Context(), "owned", metav1.GetOptions{})
-			return err
-		})
-		if n := inUse(); n != "1" {
-			t.Errorf("%s definitions are in use after requests for the objects of one", n)
-		}
+		return made
+	}
+	owned := func(by *corev1.ConfigMap) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: by.Name, UID: by.UID}}}
+	}
+	secrets := c.CoreV1().Secrets("default")
+	_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: owned(owner("of-secret"))}, metav1.CreateOptions{})
+	harness.Must(t, err)
+	full := objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "fulls"}).Namespace("default")
+	meta := owned(owner("of-custom"))
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "full"}}
+	object.SetName(meta.Name)
+	object.SetOwnerReferences(meta.OwnerReferences)
+	harness.Retry(t, "an object can be created", func() error {
+		_, err := full.Create(t.Context(), object, metav1.CreateOptions{})
+		return err
 	})
+	s.Stop(t)
+
+	s.Start(t)
+	inUse := func() string {
+		text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		harness.Must(t, err)
+		found := inUseMetric.FindSubmatch(text)
+		if found == nil {
+			t.Fatal("/metrics does not tell how many definitions are in use")
+		}
+		return string(found[1])
+	}
+	gone := func(of string, get func() error) {
+		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))
+		harness.Retry(t, "an object without its owner is collected", func() error {
+			if err := get(); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("getting it returns %v", err)
+			}
+			return nil
+		})
+	}
+	gone("of-secret", func() error { // so the collector runs
+		_, err := secrets.Get(t.Context(), "owned", metav1.GetOptions{})
+		return err
+	})
+	if n := inUse(); n != "0" {
+		t.Errorf("%s definitions are in use after a start", n)
+	}
+	gone("of-custom", func() error {
+		_, err := full.Get(t.Context(), "owned", metav1.GetOptions{})
+		return err
+	})
+	if n := inUse(); n != "1" {
+		t.Errorf("%s definitions are in use after requests for the objects of one", n)
+	}
 }
 
 // plain is a definition whose objects may have any fields.

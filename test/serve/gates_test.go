@@ -103,11 +103,11 @@ func (g *gateTrial) try(gates []string) error {
 		set[name] = value
 	}
 	for {
-		given := []string{"--feature-gates="}
+		given := make([]string, 0, len(set)) // in one flag, so that one refusal names all that are locked
 		for _, name := range slices.Sorted(maps.Keys(set)) {
-			given = append(given, fmt.Sprintf("--feature-gates=%s=%s", name, set[name]))
+			given = append(given, name+"="+set[name])
 		}
-		err := (&gateTrial{g.t, args}).serve(given, nil)
+		err := (&gateTrial{g.t, args}).serve([]string{"--feature-gates=" + strings.Join(given, ",")}, nil)
 		var refusal refused
 		if !errors.As(err, &refusal) {
 			return err
@@ -201,43 +201,41 @@ func (g *gateTrial) use(s *sqube.Server, metrics *string) error {
 // TestAddressesOfServices allocates addresses of Services on one database as objects, and as Kubernetes 1.34 can also in bitmaps.
 func TestAddressesOfServices(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		dataDir, taken := filepath.Join(t.TempDir(), "data"), map[string]string{}
-		for i, gates := range []string{
-			"", "--feature-gates=DisableAllocatorDualWrite=false", "", "--feature-gates=DisableAllocatorDualWrite=true", "--feature-gates=DisableAllocatorDualWrite=false",
-		} {
-			args := []string{"--datastore", engine.Datastore, "--service-cluster-ip-range=10.0.0.0/27,fd00::/112"}
-			if gates != "" {
-				args = append(args, "--emulated-version=1.34", gates)
-			}
-			s := serveIn(t, dataDir, args)
-			services := client(t, s.Kubeconfig).CoreV1().Services("default")
-			for n := range 4 {
-				dual := corev1.IPFamilyPolicyRequireDualStack
-				service, err := services.Create(t.Context(), &corev1.Service{
-					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d-%d", i, n)},
-					Spec:       corev1.ServiceSpec{IPFamilyPolicy: &dual, Ports: []corev1.ServicePort{{Port: 80}}},
-				}, metav1.CreateOptions{})
-				harness.Must(t, err)
-				for _, address := range service.Spec.ClusterIPs {
-					if other := taken[address]; other != "" {
-						t.Errorf("with %q, the Services %s and %s both have %s", gates, other, service.Name, address)
-					}
-					taken[address] = service.Name
-				}
-			}
-			for address, owner := range taken {
-				_, err := services.Create(t.Context(), &corev1.Service{
-					ObjectMeta: metav1.ObjectMeta{Name: "thief"},
-					Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}},
-				}, metav1.CreateOptions{})
-				if !apierrors.IsInvalid(err) {
-					t.Errorf("with %q, another Service gets %s of %s: %v", gates, address, owner, err)
-				}
-			}
-			s.Stop(t)
+	dataDir, taken := filepath.Join(t.TempDir(), "data"), map[string]string{}
+	for i, gates := range []string{
+		"", "--feature-gates=DisableAllocatorDualWrite=false", "", "--feature-gates=DisableAllocatorDualWrite=true", "--feature-gates=DisableAllocatorDualWrite=false",
+	} {
+		args := []string{"--service-cluster-ip-range=10.0.0.0/27,fd00::/112"}
+		if gates != "" {
+			args = append(args, "--emulated-version=1.34", gates)
 		}
-	})
+		s := serveIn(t, dataDir, args)
+		services := client(t, s.Kubeconfig).CoreV1().Services("default")
+		for n := range 4 {
+			dual := corev1.IPFamilyPolicyRequireDualStack
+			service, err := services.Create(t.Context(), &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d-%d", i, n)},
+				Spec:       corev1.ServiceSpec{IPFamilyPolicy: &dual, Ports: []corev1.ServicePort{{Port: 80}}},
+			}, metav1.CreateOptions{})
+			harness.Must(t, err)
+			for _, address := range service.Spec.ClusterIPs {
+				if other := taken[address]; other != "" {
+					t.Errorf("with %q, the Services %s and %s both have %s", gates, other, service.Name, address)
+				}
+				taken[address] = service.Name
+			}
+		}
+		for address, owner := range taken {
+			_, err := services.Create(t.Context(), &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Name: "thief"},
+				Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}},
+			}, metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) {
+				t.Errorf("with %q, another Service gets %s of %s: %v", gates, address, owner, err)
+			}
+		}
+		s.Stop(t)
+	}
 	refusesAfterWarnings(t, "--service-cluster-ip-range fd00::/64 must be /108 or smaller unless --feature-gates=DisableAllocatorDualWrite=true",
 		serveArgs(t, t.TempDir(), "--emulated-version=1.34", "--feature-gates=DisableAllocatorDualWrite=false", "--service-cluster-ip-range=fd00::/64", "--advertise-address=fd01::1"))
 }

@@ -23,67 +23,64 @@ import (
 // goroutines' stacks. Such watches are counted, and still report what happens later. Those of Secrets are audited.
 func TestMemoryOfIdleWatches(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		dir := t.TempDir()
-		policy := filepath.Join(dir, "policy.yaml")
-		if err := os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
-			{"level": "Metadata", "resources": [{"resources": ["secrets"]}]}, {"level": "None"}]}`), 0o600); err != nil {
-			t.Fatal(err)
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte(`{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [
+		{"level": "Metadata", "resources": [{"resources": ["secrets"]}]}, {"level": "None"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, []string{"--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
+	settle(t, s)
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	harness.Must(t, err)
+	c := client(t, s.Kubeconfig)
+	harness.Retry(t, "the memory of a server that has just started is steady", func() error {
+		if grown := liveMemory(t, c) - liveMemory(t, c); math.Abs(grown) > 1<<20 {
+			return fmt.Errorf("it changes by %.0f bytes", grown)
 		}
-		s := serve(t, []string{"--datastore", engine.Datastore, "--audit-policy-file", policy, "--audit-log-path", filepath.Join(dir, "audit.log")})
-		settle(t, s)
-		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
-		harness.Must(t, err)
-		c := client(t, s.Kubeconfig)
-		harness.Retry(t, "the memory of a server that has just started is steady", func() error {
-			if grown := liveMemory(t, c) - liveMemory(t, c); math.Abs(grown) > 1<<20 {
-				return fmt.Errorf("it changes by %.0f bytes", grown)
+		return nil
+	})
+	for _, test := range []struct {
+		name, resource     string
+		watches, perClient int
+		kilobytes          float64
+	}{
+		{"on shared connections", "configmaps", 1350, 90, 25},
+		{"on shared connections, audited,", "secrets", 1350, 90, 30},
+		{"on its own connection", "configmaps", 300, 1, 75},
+	} {
+		before, counted := liveMemory(t, c), openWatches(t, c, test.resource)
+		var responses []*http.Response
+		for range test.watches / test.perClient {
+			connection := separateClient(t, config)
+			for range test.perClient {
+				response, err := connection.Get(config.Host + "/api/v1/" + test.resource +
+					"?watch=1&allowWatchBookmarks=true&resourceVersion=0&fieldSelector=metadata.name%3Dlater")
+				if err != nil || response.StatusCode != http.StatusOK {
+					t.Fatal(response, err)
+				}
+				t.Cleanup(func() { response.Body.Close() })
+				responses = append(responses, response)
+			}
+		}
+		harness.Retry(t, "a watch takes little memory", func() error {
+			each := (liveMemory(t, c) - before) / float64(test.watches) / 1024
+			t.Logf("a watch %s takes %.1f KiB", test.name, each)
+			if each > test.kilobytes {
+				return fmt.Errorf("a watch %s takes %.1f KiB, more than %.0f", test.name, each, test.kilobytes)
 			}
 			return nil
 		})
-		for _, test := range []struct {
-			name, resource     string
-			watches, perClient int
-			kilobytes          float64
-		}{
-			{"on shared connections", "configmaps", 1350, 90, 25},
-			{"on shared connections, audited,", "secrets", 1350, 90, 30},
-			{"on its own connection", "configmaps", 300, 1, 75},
-		} {
-			before, counted := liveMemory(t, c), openWatches(t, c, test.resource)
-			var responses []*http.Response
-			for range test.watches / test.perClient {
-				connection := separateClient(t, config)
-				for range test.perClient {
-					response, err := connection.Get(config.Host + "/api/v1/" + test.resource +
-						"?watch=1&allowWatchBookmarks=true&resourceVersion=0&fieldSelector=metadata.name%3Dlater")
-					if err != nil || response.StatusCode != http.StatusOK {
-						t.Fatal(response, err)
-					}
-					t.Cleanup(func() { response.Body.Close() })
-					responses = append(responses, response)
-				}
-			}
-			harness.Retry(t, "a watch takes little memory", func() error {
-				each := (liveMemory(t, c) - before) / float64(test.watches) / 1024
-				t.Logf("a watch %s takes %.1f KiB", test.name, each)
-				if each > test.kilobytes {
-					return fmt.Errorf("a watch %s takes %.1f KiB, more than %.0f", test.name, each, test.kilobytes)
-				}
-				return nil
-			})
-			if got := openWatches(t, c, test.resource) - counted; got != float64(test.watches) {
-				t.Errorf("apiserver_longrunning_requests counts %.0f of %d watches %s", got, test.watches, test.name)
-			}
-			later := c.CoreV1().RESTClient().Post().Namespace("default").Resource(test.resource).Body([]byte(`{"metadata": {"name": "later"}}`))
-			harness.Must(t, later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
-			for _, response := range responses {
-				awaitAdded(t, response)
-			}
-			harness.Must(t, c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error())
+		if got := openWatches(t, c, test.resource) - counted; got != float64(test.watches) {
+			t.Errorf("apiserver_longrunning_requests counts %.0f of %d watches %s", got, test.watches, test.name)
 		}
-	})
+		later := c.CoreV1().RESTClient().Post().Namespace("default").Resource(test.resource).Body([]byte(`{"metadata": {"name": "later"}}`))
+		harness.Must(t, later.SetHeader("Content-Type", "application/json").Do(t.Context()).Error())
+		for _, response := range responses {
+			awaitAdded(t, response)
+		}
+		harness.Must(t, c.CoreV1().RESTClient().Delete().Namespace("default").Resource(test.resource).Name("later").Do(t.Context()).Error())
+	}
 }
 
 // awaitAdded reads a watch until an object has been added.

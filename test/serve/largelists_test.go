@@ -29,7 +29,7 @@ const (
 )
 
 // TestLargeLists lists many large objects, several times at once: each list is complete, and the process needs memory only for
-// the part being sent.
+// the part being sent. A list whose revision is compacted meanwhile breaks off.
 func TestLargeLists(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
@@ -37,15 +37,17 @@ func TestLargeLists(t *testing.T) {
 		createLarge(t, s)
 		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 		harness.Must(t, err)
-		for _, form := range []struct {
-			name, accept, encoding string
-		}{
+		forms := []struct{ name, accept, encoding string }{
 			{"JSON", "application/json", "identity"},
 			{"compressed JSON", "application/json", "gzip"},
 			{"protobuf", "application/vnd.kubernetes.protobuf", "identity"},
 			{"Table", "application/json;as=Table;v=v1;g=meta.k8s.io", "identity"},
 			{"metadata", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "identity"},
-		} {
+		}
+		if engine.Name == "postgres" {
+			forms = forms[:1] // what the engines read is encoded in the same way
+		}
+		for _, form := range forms {
 			t.Run(form.name, func(t *testing.T) {
 				before := s.ResetPeak(t)
 				var lists sync.WaitGroup
@@ -68,6 +70,8 @@ func TestLargeLists(t *testing.T) {
 				}
 			})
 		}
+		s.Stop(t)
+		outlivesRevision(t, serveAgain(t, s, []string{"--datastore", engine.Datastore, "--retention", "1s", "--compact-interval", "100ms", "--history=0"}))
 	})
 }
 
@@ -132,4 +136,38 @@ func (o *occurrences) Write(p []byte) (int, error) {
 	o.n += bytes.Count(border, o.text) + bytes.Count(p, o.text)
 	o.rest = append(o.rest[:0], p[max(0, len(p)-len(o.text)+1):]...)
 	return len(p), nil
+}
+
+// outlivesRevision pauses in the middle of reading a list until its revision is compacted: the list breaks off, and does not end
+// as if it were complete.
+func outlivesRevision(t *testing.T, s *sqube.Server) {
+	c := client(t, s.Kubeconfig)
+	maps := c.CoreV1().ConfigMaps("default")
+	clients := map[string]*http.Client{"HTTP/2.0": httpClient(t, s.Kubeconfig, "HTTP/2.0"), "HTTP/1.1": httpClient(t, s.Kubeconfig, "HTTP/1.1")}
+	lists := map[string]*http.Response{}
+	for protocol, client := range clients {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps", nil)
+		harness.Must(t, err)
+		request.Header.Set("Accept-Encoding", "identity") // compressed, all of it would be sent at once
+		response, err := client.Do(request)
+		harness.Must(t, err)
+		defer response.Body.Close()
+		if _, err := io.ReadFull(response.Body, make([]byte, 1)); err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", protocol, response.Status, err)
+		}
+		lists[protocol] = response
+	}
+	// The last change is after the lists.
+	changed, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changes"}}, metav1.CreateOptions{})
+	if err == nil {
+		changed.Data = map[string]string{"a": "b"}
+		changed, err = maps.Update(t.Context(), changed, metav1.UpdateOptions{})
+	}
+	harness.Must(t, err)
+	awaitForgotten(t, s, changed.ResourceVersion)
+	for protocol, response := range lists {
+		if n, err := io.Copy(io.Discard, response.Body); err == nil {
+			t.Errorf("%s: the list ends after %d bytes as if it were complete", protocol, n)
+		}
+	}
 }

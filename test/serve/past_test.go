@@ -31,7 +31,7 @@ func TestPastAfterKills(t *testing.T) {
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		written := map[int]string{} // values by revision, of all writes that were acknowledged
 		s := serve(t, append([]string{"--datastore", engine.Datastore}, packing...))
-		for round := range 3 {
+		for round := range 2 {
 			write(t, s, round, written)
 			s.Kill(t)
 			s.Start(t)
