@@ -21,9 +21,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestServiceAccountKeys passes the keys of service accounts in every format that kube-apiserver reads, and the signing key as
+// TestCredentials passes static tokens, the keys of service accounts in every format that kube-apiserver reads, and the signing key as
 // openssl genpkey and envtest write it.
-func TestServiceAccountKeys(t *testing.T) {
+func TestCredentials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name string, blocks ...*pem.Block) string {
@@ -74,7 +74,9 @@ func TestServiceAccountKeys(t *testing.T) {
 	signer := newEC()
 	signing := write("sa.key", pkcs8(signer))
 
-	s := serve(t, []string{"--service-account-signing-key-file=" + signing, "--service-account-key-file=" + private,
+	static := filepath.Join(dir, "tokens.csv")
+	harness.Must(t, os.WriteFile(static, []byte(tokens), 0o600))
+	s := serve(t, []string{"--token-auth-file", static, "--service-account-signing-key-file=" + signing, "--service-account-key-file=" + private,
 		"--service-account-key-file=" + others, "--service-account-key-file=" + write("sa.pub", public(signer))})
 	c := client(t, s.Kubeconfig)
 	text, err := c.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
@@ -85,6 +87,7 @@ func TestServiceAccountKeys(t *testing.T) {
 		t.Errorf("%d keys are published: %s", len(published.Keys), text)
 	}
 
+	whoMayDoWhat(t, s)
 	accounts := c.CoreV1().ServiceAccounts("default")
 	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

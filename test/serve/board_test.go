@@ -174,7 +174,7 @@ func TestDiskFullDuringARead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	disk.Room(10 << 20)
+	disk.Room(24 << 20)
 	for i := 0; w.create(t, fmt.Sprint("filling-", i)) == nil; i++ {
 	}
 	reader := fmt.Sprintf("a long read holds back the write-ahead log %s/sqube.db-wal: end process %d (serve.test)", s.DataDir, os.Getpid())

@@ -50,7 +50,7 @@ func client(t *testing.T, kubeconfig string) kubernetes.Interface {
 	return c
 }
 
-// TestKubeconfig creates kubeconfigs for users, and RBAC decides what they may do.
+// TestKubeconfig creates kubeconfigs for users, and RBAC decides what they may do. It also lists the certificates.
 func TestKubeconfig(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -82,32 +82,24 @@ func TestKubeconfig(t *testing.T) {
 	if err := get(user("--user", "root", "--group", "system:masters")); err != nil {
 		t.Errorf("a member of system:masters gets %v", err)
 	}
-	brief := user("--user", "root", "--group", "system:masters", "--lifetime", "3s")
+	brief := user("--user", "root", "--group", "system:masters", "--lifetime", "2s")
 	harness.Eventually(t, "the certificate expires", func() bool { return get(brief) != nil })
-}
 
-// TestKubeconfigOfTheLastServer creates a kubeconfig for a server that was at several ports, and fails for one that never ran.
-func TestKubeconfigOfTheLastServer(t *testing.T) {
-	t.Parallel()
-	first := serve(t, nil)
-	settle(t, first)
-	jane := []string{"kubeconfig", "--user", "jane", "--data-dir", first.DataDir}
-	for _, s := range []*sqube.Server{first, nil} {
-		if s == nil {
-			first.Stop(t)
-			s = serveIn(t, first.DataDir, nil)
-		}
-		if text := succeeds(t, jane); !strings.Contains(text, "\n    server: "+s.URL+"\n") {
-			t.Errorf("of the server at %s:\n%s", s.URL, text)
-		}
+	// It has the URL that the last server had.
+	kubeconfig := []string{"kubeconfig", "--user", "jane", "--data-dir", s.DataDir}
+	s.Stop(t)
+	again := serveIn(t, s.DataDir, nil)
+	if text := succeeds(t, kubeconfig); !strings.Contains(text, "\n    server: "+again.URL+"\n") {
+		t.Errorf("of the server at %s:\n%s", again.URL, text)
 	}
 	const other = "https://sqube.example.com"
-	if text := succeeds(t, append(jane, "--server", other)); !strings.Contains(text, "\n    server: "+other+"\n") {
+	if text := succeeds(t, append(kubeconfig, "--server", other)); !strings.Contains(text, "\n    server: "+other+"\n") {
 		t.Errorf("with --server %s:\n%s", other, text)
 	}
-	harness.Must(t, os.Remove(filepath.Join(first.DataDir, "admin.kubeconfig")))
-	refuses(t, "give its URL with --server", jane)
-	succeeds(t, append(jane, "--server", other))
+	certs(t, again)
+	harness.Must(t, os.Remove(s.Kubeconfig))
+	refuses(t, "give its URL with --server", kubeconfig)
+	succeeds(t, append(kubeconfig, "--server", other))
 }
 
 func TestKubeconfigRefuses(t *testing.T) {
@@ -127,15 +119,14 @@ func TestTokenRefuses(t *testing.T) {
 	refuses(t, "want tokens or their ids", []string{"token", "delete"})
 }
 
-func TestCerts(t *testing.T) {
-	t.Parallel()
-	s := serve(t, nil)
-	certs := []string{"certs", "--data-dir", s.DataDir}
+// certs lists the certificates of a server, and stops it.
+func certs(t *testing.T, s *sqube.Server) {
+	list := []string{"certs", "--data-dir", s.DataDir}
 	for _, runs := range []bool{true, false} {
 		if !runs {
 			s.Stop(t)
 		}
-		listed := succeeds(t, certs)
+		listed := succeeds(t, list)
 		for file, row := range map[string]string{
 			"pki/ca.crt": ` sqube-ca +sqube-ca .* 9y`, "pki/apiserver.crt": ` \S+ +sqube-ca .* 36\dd`,
 			"pki/apiserver-kubelet-client.crt": ` kube-apiserver-kubelet-client +sqube-ca `, "pki/front-proxy-ca.crt": "", "pki/front-proxy-client.crt": "",
@@ -153,11 +144,11 @@ func TestCerts(t *testing.T) {
 	harness.Must(t, err)
 	serving := filepath.Join(s.DataDir, "pki", "apiserver.crt")
 	harness.Must(t, os.WriteFile(serving, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	if stdout, stderr, code := sqube.Run(t, certs); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
+	if stdout, stderr, code := sqube.Run(t, list); code != 1 || !strings.Contains(stdout, " expired\n") || !strings.Contains(stderr, "certificates have expired: start the server") {
 		t.Errorf("an expired certificate is listed with code %d as\n%s%s", code, stdout, stderr)
 	}
 	harness.Must(t, os.WriteFile(serving, nil, 0o600))
-	refuses(t, serving, certs)
+	refuses(t, serving, list)
 	refuses(t, "start the server once", []string{"certs", "--data-dir", t.TempDir()})
 }
 

@@ -3,20 +3,39 @@ package serve
 import (
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestFiles checks the data directory after a first start, and after a second one.
-func TestFiles(t *testing.T) {
+// TestOrdinaryRun checks what a server tells systemd, what it logs, which is little and no warning, and its data directory after a first
+// start, and after a second one.
+func TestOrdinaryRun(t *testing.T) {
 	t.Parallel()
-	s := serve(t, nil)
+	socket := filepath.Join(t.TempDir(), "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	harness.Must(t, err)
+	defer systemd.Close()
+	s := serve(t, []string{"--logging-format", "json"}, env("NOTIFY_SOCKET="+socket))
+	harness.Must(t, systemd.SetReadDeadline(time.Now().Add(harness.Patience)))
+	word := make([]byte, 100)
+	if n, err := systemd.Read(word); err != nil || string(word[:n]) != "READY=1" {
+		t.Errorf("systemd gets %q, %v", word[:n], err)
+	}
 	settle(t, s)
 	s.Stop(t)
+	var said []string
+	for _, r := range records(t, s.Log(t)) {
+		said = append(said, r.Level+" "+r.Msg)
+	}
+	if !slices.Equal(said, []string{"INFO starting", "INFO ready", "INFO stopping; a second signal ends the process at once", "INFO stopped"}) {
+		t.Errorf("the log has %q", said)
+	}
 	first := files(t, s.DataDir)
 	want := []string{
 		"admin.kubeconfig", "pki/admin.crt", "pki/admin.key", "pki/apiserver-kubelet-client.crt", "pki/apiserver-kubelet-client.key",

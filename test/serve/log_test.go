@@ -44,22 +44,6 @@ func TestLogJSON(t *testing.T) {
 	}
 }
 
-// TestLogQuiet checks that a healthy server logs little, and no warnings.
-func TestLogQuiet(t *testing.T) {
-	t.Parallel()
-	s := serve(t, []string{"--logging-format", "json"})
-	settle(t, s)
-	s.Stop(t)
-	var said []string
-	for _, r := range records(t, s.Log(t)) {
-		said = append(said, r.Level+" "+r.Msg)
-	}
-	want := []string{"INFO starting", "INFO ready", "INFO stopping; a second signal ends the process at once", "INFO stopped"}
-	if strings.Join(said, "\n") != strings.Join(want, "\n") {
-		t.Errorf("the log:\n%s", strings.Join(said, "\n"))
-	}
-}
-
 // record is one line of the log.
 type record struct {
 	Time       time.Time

@@ -2,14 +2,12 @@ package serve
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -150,23 +148,19 @@ func newConnection() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 }
 
-// TestSecondSignal sends SIGTERM, and again while a request keeps the server from exiting.
+// TestSecondSignal sends SIGINT, and SIGTERM while a request keeps the server from exiting.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		s := serve(t, nil)
-		startPost(t, httpClient(t, s.Kubeconfig, "HTTP/1.1"), s.URL+"/api/v1/namespaces/default/configmaps", `{`)
-		harness.Must(t, s.Signal(signal))
-		s.Logged(t, "stopping; a second signal ends the process at once", 1)
-		select {
-		case <-s.Exited():
-			t.Error("ended with a request running")
-		default:
-		}
-		harness.Must(t, s.Signal(signal))
-		if code := s.Code(t); code != 1 {
-			t.Errorf("ended with code %d", code)
-		}
+	s := serve(t, nil)
+	startPost(t, httpClient(t, s.Kubeconfig, "HTTP/1.1"), s.URL+"/api/v1/namespaces/default/configmaps", `{`)
+	harness.Must(t, s.Signal(syscall.SIGINT))
+	s.Logged(t, "stopping; a second signal ends the process at once", 1)
+	if !s.Runs() {
+		t.Error("ended with a request running")
+	}
+	harness.Must(t, s.Signal(syscall.SIGTERM))
+	if code := s.Code(t); code != 1 {
+		t.Errorf("ended with code %d", code)
 	}
 }
 
@@ -210,10 +204,30 @@ func TestPartThatHangs(t *testing.T) {
 }
 
 // TestShutdownDelay checks that the server announces its shutdown to load balancers while it still serves, and that it
-// ends after the delay.
+// ends after the delay. Meanwhile it gets its first ID token, and asks the issuer for its keys.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
-	s := serve(t, []string{"--shutdown-delay-duration", "1h"}) // longer than the requests take on any machine
+	var issuer *httptest.Server
+	var asked atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["RS256"]}`, issuer.URL, issuer.URL+"/keys")
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"keys":[]}`)
+	})
+	issuer = httptest.NewTLSServer(mux)
+	defer issuer.Close()
+	authority := filepath.Join(t.TempDir(), "issuer.crt")
+	harness.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
+
+	s := serve(t, []string{
+		"--shutdown-delay-duration=1h", // longer than the requests take on any machine
+		"--oidc-issuer-url", issuer.URL, "--oidc-client-id=sqube", "--oidc-ca-file", authority,
+	})
 	harness.Must(t, s.Signal(syscall.SIGTERM))
 	harness.Eventually(t, "/readyz fails", func() bool {
 		response, err := newConnection().Get(s.URL + "/readyz")
@@ -234,38 +248,6 @@ func TestShutdownDelay(t *testing.T) {
 	if _, err := client(t, s.Kubeconfig).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("a list during the delay: %v", err)
 	}
-
-	brief := serve(t, []string{"--shutdown-delay-duration", "1s"})
-	began := time.Now()
-	brief.Stop(t)
-	if took := time.Since(began); took < time.Second {
-		t.Errorf("ended after %s", took)
-	}
-}
-
-// TestShutdownDelayOpenID sends the first ID token to a server that is stopping but still serves: it asks the issuer for its keys.
-func TestShutdownDelayOpenID(t *testing.T) {
-	t.Parallel()
-	var issuer *httptest.Server
-	var asked atomic.Int64
-	mux := http.NewServeMux()
-	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["RS256"]}`, issuer.URL, issuer.URL+"/keys")
-	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"keys":[]}`)
-	})
-	issuer = httptest.NewTLSServer(mux)
-	defer issuer.Close()
-	authority := filepath.Join(t.TempDir(), "issuer.crt")
-	harness.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw}), 0o600))
-
-	s := serve(t, []string{"--shutdown-delay-duration=1h", "--oidc-issuer-url", issuer.URL, "--oidc-client-id=sqube", "--oidc-ca-file", authority})
-	harness.Must(t, s.Signal(syscall.SIGTERM))
-	s.Logged(t, "stopping; a second signal ends the process at once", 1)
 	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	claims := fmt.Sprintf(`{"iss":%q,"aud":"sqube","sub":"ann","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
 	token := encode(`{"alg":"RS256"}`) + "." + encode(claims) + "." + encode("not a signature")
@@ -278,25 +260,11 @@ func TestShutdownDelayOpenID(t *testing.T) {
 		harness.Must(t, response.Body.Close())
 		return asked.Load() > 0
 	})
-	harness.Must(t, s.Signal(syscall.SIGTERM))
-	s.Code(t)
-}
 
-// TestNotify listens, in place of systemd, for the notification that the server is ready.
-func TestNotify(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	harness.Must(t, err)
-	defer conn.Close()
-	stop := context.AfterFunc(t.Context(), func() { conn.Close() })
-	defer stop()
-	s := serve(t, nil, env("NOTIFY_SOCKET="+socket))
-	word := make([]byte, 100)
-	n, err := conn.Read(word)
-	if err != nil || string(word[:n]) != "READY=1" {
-		t.Errorf("got %q, %v", word[:n], err)
+	brief := serve(t, []string{"--shutdown-delay-duration", "1s"})
+	began := time.Now()
+	brief.Stop(t)
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("ended after %s", took)
 	}
-	settle(t, s)
-	s.Stop(t)
 }
