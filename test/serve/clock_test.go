@@ -35,16 +35,14 @@ func TestClockAtStart(t *testing.T) {
 	if _, err := os.Stat(dataDir); err == nil {
 		t.Error("a data directory was created")
 	}
-	s := serve(t, nil)
-	settle(t, s)
-	s.Stop(t)
-	_, stderr, code := sqube.Run(t, serveArgs(t, s.DataDir), off(-day))
+	dataDir = left(t, leftStopped)
+	_, stderr, code := sqube.Run(t, serveArgs(t, dataDir), off(-day))
 	lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n") // the store may have warned before
 	if err := oneLine(lines[len(lines)-1]+"\n", "check this machine's clock"); code != 1 || err != nil {
 		t.Errorf("ended with code %d, %v:\n%s", code, err, stderr)
 	}
-	refuses(t, "this machine's clock says 1970-", serveArgs(t, s.DataDir), off(-time.Since(time.Unix(1000, 0))))
-	serveIn(t, s.DataDir, nil)
+	refuses(t, "this machine's clock says 1970-", serveArgs(t, dataDir), off(-time.Since(time.Unix(1000, 0))))
+	serveIn(t, dataDir, nil)
 }
 
 // TestClockSteps steps the clock of servers forward by most of a year, and back: nothing is compacted early, whatever is due is

@@ -15,15 +15,6 @@ import (
 // changes nothing.
 func TestDamage(t *testing.T) {
 	t.Parallel()
-	s := serve(t, nil)
-	settle(t, s)
-	s.Kill(t) // so that there is a write-ahead log
-	crashed := s.DataDir
-	clean := copied(t, crashed)
-	again := serveIn(t, clean, nil)
-	settle(t, again)
-	again.Stop(t)
-
 	const page = 512
 	for _, test := range []struct {
 		name  string
@@ -32,43 +23,43 @@ func TestDamage(t *testing.T) {
 		start func(t *testing.T, dataDir string) option
 		want  string
 	}{
-		{name: "header", of: clean, do: overwrite(0, 16), want: "this file is not an SQLite database: move it away or give another path"},
-		{name: "tables of another program", of: clean, do: func(t *testing.T, dataDir string) {
+		{name: "header", of: leftStopped, do: overwrite(0, 16), want: "this file is not an SQLite database: move it away or give another path"},
+		{name: "tables of another program", of: leftStopped, do: func(t *testing.T, dataDir string) {
 			path := filepath.Join(dataDir, "sqube.db")
 			harness.Must(t, os.Remove(path))
 			if _, err := harness.OpenDatabase(t, harness.Engine{Name: "sqlite", Datastore: "sqlite://" + path}).Exec("CREATE TABLE log (line text)"); err != nil {
 				t.Fatal(err)
 			}
 		}, want: `it has a "log" that sqube did not make: give sqube a database of its own`},
-		{name: "first page", of: clean, do: overwrite(100, page-100), want: "restore a backup (sqube restore --force), or have sqlite3 recover what it can (.recover)"},
-		{name: "page of an index", of: clean, do: overwrite(6*page, page), want: "the database is damaged: *** in database main *** Tree 7 page 7"},
-		{name: "page of rows", of: clean, do: overwrite(39*page, page), want: "the database is damaged: "},
-		{name: "cut off", of: clean, do: func(t *testing.T, dataDir string) {
+		{name: "first page", of: leftStopped, do: overwrite(100, page-100), want: "restore a backup (sqube restore --force), or have sqlite3 recover what it can (.recover)"},
+		{name: "page of an index", of: leftStopped, do: overwrite(6*page, page), want: "the database is damaged: *** in database main *** Tree 7 page 7"},
+		{name: "page of rows", of: leftStopped, do: overwrite(39*page, page), want: "the database is damaged: "},
+		{name: "cut off", of: leftStopped, do: func(t *testing.T, dataDir string) {
 			harness.Must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 20*page))
 		},
 			want: "restore a backup (sqube restore --force)"},
-		{name: "write-ahead log alone", of: crashed, do: func(t *testing.T, dataDir string) { harness.Must(t, os.Remove(filepath.Join(dataDir, "sqube.db"))) },
+		{name: "write-ahead log alone", of: leftKilled, do: func(t *testing.T, dataDir string) { harness.Must(t, os.Remove(filepath.Join(dataDir, "sqube.db"))) },
 			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
-		{name: "write-ahead log of an empty file", of: crashed, do: func(t *testing.T, dataDir string) {
+		{name: "write-ahead log of an empty file", of: leftKilled, do: func(t *testing.T, dataDir string) {
 			harness.Must(t, os.Truncate(filepath.Join(dataDir, "sqube.db"), 0))
 		},
 			want: "sqube.db-wal is there, with the last commits: put the file back, or move the log away too"},
-		{name: "read-only file system", of: crashed, want: "read-only file system: mount its file system for writing, or put the database elsewhere",
+		{name: "read-only file system", of: leftKilled, want: "read-only file system: mount its file system for writing, or put the database elsewhere",
 			start: func(t *testing.T, dataDir string) option {
 				return func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dataDir) }
 			}},
-		{name: "no locks", of: crashed, want: "no locks available: its file system has no locks (NFS without a lock daemon?): put the database on a local disk",
+		{name: "no locks", of: leftKilled, want: "no locks available: its file system has no locks (NFS without a lock daemon?): put the database on a local disk",
 			start: func(t *testing.T, _ string) option {
 				return func(cmd *exec.Cmd) { faults.WithoutLocks(t, cmd) }
 			}},
-		{name: "database of another user", of: clean, do: foreign("sqube.db"), start: nobody,
+		{name: "database of another user", of: leftStopped, do: foreign("sqube.db"), start: nobody,
 			want: "permission denied: make the folder, and what is in it, writable for the user that runs sqube"},
-		{name: "write-ahead log of another user", of: crashed, do: foreign("sqube.db-wal"), start: nobody,
+		{name: "write-ahead log of another user", of: leftKilled, do: foreign("sqube.db-wal"), start: nobody,
 			want: "make the folder, and what is in it, writable for the user that runs sqube"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dataDir := copied(t, test.of)
+			dataDir := left(t, test.of)
 			if test.do != nil {
 				test.do(t, dataDir)
 			}

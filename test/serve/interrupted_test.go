@@ -201,12 +201,7 @@ func awaitSync(t *testing.T, disk *faults.Disk) {
 // filled returns a backup of a server's database.
 func filled(t *testing.T) string {
 	t.Helper()
-	s := serve(t, nil)
-	setData(t, client(t, s.Kubeconfig), "kept", "backup")
-	file := filepath.Join(t.TempDir(), "backup.db")
-	succeeds(t, []string{"backup", file, "--data-dir", s.DataDir})
-	s.Stop(t)
-	return file
+	return filepath.Join(left(t, leftBackup), "sqube.db")
 }
 
 // names returns the names in a folder, with spaces between.

@@ -108,16 +108,9 @@ func TestLooksMakeNothing(t *testing.T) {
 // TestLooksChangeNothing runs the read-only commands on databases without a server, and on read-only ones.
 func TestLooksChangeNothing(t *testing.T) {
 	t.Parallel()
-	s := serve(t, nil)
-	settle(t, s)
-	s.Kill(t)
-	crashed := s.DataDir
-	clean := copied(t, crashed)
-	succeeds(t, []string{"migrate", "up", "--data-dir", clean})
-	backup := t.TempDir()
-	succeeds(t, []string{"backup", filepath.Join(backup, "sqube.db"), "--data-dir", clean})
 	readOnly := func(dir string) option { return func(cmd *exec.Cmd) { faults.ReadOnly(t, cmd, dir) } }
-	for name, dir := range map[string]string{"crashed": crashed, "clean": clean, "backup": backup} {
+	for _, name := range []string{leftKilled, leftStopped, leftBackup} {
+		dir := left(t, name)
 		before := contents(t, dir)
 		delete(before, "sqube.db-shm") // the index of the log, which readers must create if it is missing
 		unchanged := func() {
@@ -157,6 +150,7 @@ func TestLooksChangeNothing(t *testing.T) {
 		t.Errorf("after an import, beside %s there are %d files", kine, len(after))
 	}
 
+	crashed := left(t, leftKilled)
 	harness.Must(t, os.Remove(filepath.Join(crashed, "sqube.db-shm")))
 	refuses(t, "copy the file, and its -wal, to such a folder", []string{"check", "--data-dir", crashed}, readOnly(crashed))
 }

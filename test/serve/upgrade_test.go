@@ -20,11 +20,10 @@ import (
 // system:masters. It is replaced.
 func TestFormerKubeletClient(t *testing.T) {
 	t.Parallel()
-	s := serve(t, nil)
-	s.Stop(t)
+	dataDir := left(t, leftStopped)
 	load := func(name string) tls.Certificate {
 		t.Helper()
-		base := filepath.Join(s.DataDir, "pki", name)
+		base := filepath.Join(dataDir, "pki", name)
 		pair, err := tls.LoadX509KeyPair(base+".crt", base+".key")
 		harness.Must(t, err)
 		return pair
@@ -40,10 +39,10 @@ func TestFormerKubeletClient(t *testing.T) {
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca.Leaf, client.PrivateKey.(crypto.Signer).Public(), ca.PrivateKey)
 	harness.Must(t, err)
-	former := filepath.Join(s.DataDir, "pki", name+".crt")
+	former := filepath.Join(dataDir, "pki", name+".crt")
 	harness.Must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 
-	again := serveIn(t, s.DataDir, nil)
+	again := serveIn(t, dataDir, nil)
 	if subject := load(name).Leaf.Subject; subject.CommonName != "kube-apiserver-kubelet-client" || len(subject.Organization) > 0 {
 		t.Errorf("kubelets see %s", subject)
 	}
@@ -51,7 +50,7 @@ func TestFormerKubeletClient(t *testing.T) {
 
 	// If the CA's key is kept elsewhere, the error tells the operator what to issue.
 	harness.Must(t, os.WriteFile(former, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	harness.Must(t, os.Remove(filepath.Join(s.DataDir, "pki", "ca.key")))
+	harness.Must(t, os.Remove(filepath.Join(dataDir, "pki", "ca.key")))
 	refuses(t, "a certificate for kube-apiserver-kubelet-client, in no group, must be issued, but the authority's key is missing",
-		[]string{"serve", "--data-dir", s.DataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)})
+		[]string{"serve", "--data-dir", dataDir, "--bind-address", "127.0.0.1", "--secure-port", freePort(t)})
 }
