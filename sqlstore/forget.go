@@ -10,8 +10,8 @@ import (
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
-// forgetBatch is how many blocks of history are removed at once, and forgetInterval how often it is looked for old ones if no versions are
-// moved there.
+// forgetBatch is how many blocks of history are removed at once, and forgetInterval how often to look for old ones if no versions are moved
+// there.
 const (
 	forgetBatch    = 500
 	forgetInterval = 10 * time.Minute
@@ -72,7 +72,7 @@ func (s *Store) forget(ctx context.Context) error {
 	return err
 }
 
-// limit returns how much history may remain of so many bytes, 0 for no limit. If the disk is full, objects come first.
+// limit returns how many bytes of history may remain, given how many there are; 0 for no limit. If the disk is full, objects come first.
 func (s *Store) limit(bytes int64) int64 {
 	if s.full.Load() {
 		return max(1, bytes/2)

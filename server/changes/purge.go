@@ -28,7 +28,7 @@ func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, 
 	}
 	resource, named := s.required(byResource)
 	if _, ok := s.required(byName); !ok || !named || !s.ofOneObject() || list.LabelSelector != nil && !list.LabelSelector.Empty() {
-		return nil, apierrors.NewBadRequest("what is purged are the changes of one object: give the field selectors resource, such as secrets or deployments.apps, and name, and no others but namespace")
+		return nil, apierrors.NewBadRequest("only the changes of one object can be purged: give the field selectors resource, such as secrets or deployments.apps, and name, and no others but namespace")
 	}
 	key := s.Name
 	if s.Namespace != nil && *s.Namespace != "" {

@@ -60,7 +60,7 @@ func (*REST) Categories() []string { return nil }
 // maxListBytes limits a list, which is in memory as a whole.
 const maxListBytes = 32 << 20
 
-// pageTime is how long it is looked for changes of a page. One that has fewer, or none, has a continue token.
+// pageTime limits the search for the changes of a page. A page that then has fewer, or none, has a continue token.
 const pageTime = time.Second
 
 // errEnough ends a read.

@@ -28,7 +28,7 @@ var (
 	bounding = []string{byField, bySince, byUntil, byAfter, byBefore, byOrder}
 )
 
-// checkSelector refuses field selectors that there are not, like those of built-in kinds.
+// checkSelector rejects unknown field selectors, as built-in kinds do.
 func checkSelector(label, value string) (string, string, error) {
 	if slices.Contains(compared, label) || slices.Contains(bounding, label) {
 		return label, value, nil

@@ -89,7 +89,7 @@ func (c *Change) short() string {
 	return c.values(shortFields, shortValue)
 }
 
-// values returns changed fields and their values, with so many bytes.
+// values returns the first changed fields with their values, each cut to that many bytes.
 func (c *Change) values(most, bytes int) string {
 	fields := slices.DeleteFunc(slices.Clone(c.Changed), func(f Field) bool { return f.Path == ".metadata.generation" }) // others say more
 	var parts []string

@@ -35,7 +35,7 @@ const (
 	signInCookie = "__Host-sqube-oidc"
 	// signInTime is how long a user may take at the issuer.
 	signInTime = 10 * time.Minute
-	// discoveryTime is how long what an issuer says of itself is remembered.
+	// discoveryTime is how long an issuer's discovery document is remembered.
 	discoveryTime = 10 * time.Minute
 	issuerTimeout = 10 * time.Second
 	// trustedTime is how long a changed --authentication-config may go unnoticed.
@@ -94,7 +94,7 @@ type trusted struct {
 	until   time.Time
 }
 
-// discovered is what an issuer said of itself.
+// discovered is what the discovery document of an issuer says.
 type discovered struct {
 	Issuer
 	provider *oidc.Provider
@@ -245,7 +245,7 @@ func (s *SignIn) exchange(r *http.Request, code, nonce, verifier string) (string
 	return token, nil
 }
 
-// config is for a server under the name that the browser uses. Who forges a Host header gets a URL to which the issuer does not return,
+// config is for a server under the name that the browser uses. A client that forges a Host header gets a URL to which the issuer does not return,
 // since it knows those of the console; the cookie is for that name alone.
 func (s *SignIn) config(issuer *discovered, r *http.Request) (*oauth2.Config, error) {
 	c := &oauth2.Config{
@@ -310,7 +310,7 @@ func (i *Issuer) newClient() *http.Client {
 	return &http.Client{Transport: trips, Timeout: issuerTimeout}
 }
 
-// discoveredElsewhere asks another URL for what an issuer says of itself.
+// discoveredElsewhere reads the discovery document of an issuer from another URL.
 type discoveredElsewhere struct {
 	http.RoundTripper
 	wellKnown string

@@ -14,7 +14,7 @@ import (
 func All(o *server.Options) error { return With()(o) }
 
 // With is All with flags of kube-controller-manager, such as --controllers and --node-monitor-grace-period=20s, and with
-// --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so more rarely.
+// --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so less often.
 func With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
 		plane := &Options{virtual: o.Virtual}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Network connects those who dial with those who listen on it. The zero value is a network on which nobody listens.
+// Network connects dialers with listeners. The zero value is a network on which nobody listens.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*Listener
@@ -55,7 +55,7 @@ func (n *Network) Listen(_, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to who listens on address, or fails with ECONNREFUSED. It has the form of net.Dialer's DialContext.
+// Dial connects to the listener on address, or fails with ECONNREFUSED. It has the form of net.Dialer's DialContext.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l := n.listeners[address]

@@ -140,7 +140,7 @@ type Certificate struct {
 	*x509.Certificate
 }
 
-// Certificates returns those that [Ensure] created under dataDir: first the authorities, at last that of the administrator's kubeconfig.
+// Certificates returns those that [Ensure] created under dataDir: first the authorities, last that of the administrator's kubeconfig.
 // It returns a [*FileError] for a file that can't be read, and if there are none.
 func Certificates(dataDir string) ([]Certificate, error) {
 	p := layout(dataDir, Options{})

@@ -295,7 +295,7 @@ func (l *life) closedGate(status *corev1.PodStatus) corev1.PodConditionType {
 	return ""
 }
 
-// setCondition sets a condition, which is true if there is no reason why not.
+// setCondition sets a condition, which is true unless there is a reason against it.
 func (l *life) setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, reason, message string, now time.Time) {
 	value := corev1.ConditionTrue
 	if reason != "" {

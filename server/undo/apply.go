@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// reserve is how long before the request's time is up no further step is begun, so that the answer says how far the undo came.
+	// reserve is how long before the request's time is up the last step may begin, so that the answer says how far the undo came.
 	reserve = 5 * time.Second
 	// answering is what a step that has been begun leaves of it.
 	answering = 2 * time.Second
-	// settling is how long it is looked whether an interrupted step was done after all.
+	// settling is how long to find out whether an interrupted step was done after all.
 	settling = time.Second
 	// established limits the waiting for a definition whose objects come next.
 	established = 20 * time.Second

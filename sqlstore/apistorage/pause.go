@@ -20,7 +20,7 @@ type Pausing interface {
 	// calls ResultChan and Stop again. If the watch is made for encoded events (see WithEvents), Resume sends to out whatever it can.
 	// It returns false once the watch has ended.
 	Resume(out Sink) bool
-	// End ends the watch. The reader calls it at last.
+	// End ends the watch. It is the reader's last call.
 	End()
 }
 

@@ -126,7 +126,7 @@ func (d *differences) ofLists(path string, before, after []any) bool {
 // mounts have paths, and ports have numbers.
 var itemKeys = []string{"name", "type", "mountPath", "containerPort", "port", "ip"}
 
-// byKey returns the items of a list by a field of theirs, or false if that does not tell them apart.
+// byKey returns the items of a list by one of their fields, or false if that field does not tell them apart.
 func byKey(list []any, key string) (map[string]any, bool) {
 	items := make(map[string]any, len(list))
 	for _, item := range list {
