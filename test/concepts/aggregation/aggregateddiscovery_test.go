@@ -47,7 +47,7 @@ var aggregatedDocuments = []kit.Promise{
 		r.Register(t, c)
 		harness.Eventually(t, "the widgets are discovered", func() bool { return freshness(t, c, r.Group) == "Current" })
 		kit.Equal(t, resourcesOf(t, c, r.Group), []any{kit.Manifest(`{resource: widgets, singularResource: widget, scope: Namespaced, shortNames: [wd],
-			responseKind: {group: %s, version: v1, kind: Widget}, verbs: [create, delete, get, list, watch]}`, r.Group)})
+			responseKind: {group: %s, version: v1, kind: Widget}, verbs: [create, get, list]}`, r.Group)})
 	}},
 	{Statement: "if a server lacks aggregated discovery, the documents of its versions are read", Proof: func(t *testing.T, c *kit.Cluster) {
 		r := kit.StartAggregatedServer(t, c, "127.0.0.1")

@@ -15,7 +15,7 @@ import (
 // A whole API server is the server of an aggregated API: a second sqube with a custom resource, which
 // trusts the first one's authentication.
 var secondServers = []kit.Promise{
-	{Statement: "kubectl and controllers work with an aggregated API as with any other", Proof: func(t *testing.T, c *kit.Cluster) {
+	{Statement: "kubectl, watches and the controllers of garbage and namespaces work with an aggregated API as with any other", Proof: func(t *testing.T, c *kit.Cluster) {
 		version, second := secondServer(t, c)
 		group := strings.TrimSuffix(version, "/v1")
 		harness.Eventually(t, "the widgets are discovered", func() bool { return freshness(t, c, group) == "Current" })
@@ -41,9 +41,20 @@ var secondServers = []kit.Promise{
 		a := second.Get(t, path).OK(t)
 		kit.Equal(t, a.Object(t), c.Get(t, path).OK(t).Object(t))
 
-		// An object of this server with an owner on the other.
+		watch := c.Watch(t, c.Path(version, "widgets")+"?watch=true&resourceVersion="+a.ResourceVersion(t))
+		for _, name := range []string{"w1", "w2"} {
+			c.Post(t, c.Path(version, "widgets"), kit.Widget(version, name)).Created(t)
+			kit.Equal(t, watch.Next(t).Name(), name)
+		}
+
+		// Owners on the other server.
 		owner := kit.Manifest("{apiVersion: %s, kind: Widget, name: a, uid: %s}", version, a.Text(t, "metadata", "uid"))
 		c.Post(t, c.Path("v1", "configmaps"), kit.With(kit.ConfigMap("owned", nil), []any{owner}, "metadata", "ownerReferences")).Created(t)
+		made := c.Post(t, c.Path("v1", "configmaps"), kit.ConfigMap("owner", nil)).Created(t)
+		owner = kit.Manifest("{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}", made.Text(t, "metadata", "uid"))
+		c.Patch(t, kit.MergePatch, c.Path(version, "widgets", "w1"), map[string]any{"metadata": map[string]any{"ownerReferences": []any{owner}}}).OK(t)
+		c.Delete(t, c.Path("v1", "configmaps", "owner")).OK(t)
+		c.WaitGone(t, c.Path(version, "widgets", "w1"))
 		says(widget+` "a" deleted`, "delete", widget, "a")
 		c.WaitGone(t, c.Path("v1", "configmaps", "owned"))
 

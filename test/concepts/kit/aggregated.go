@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
@@ -37,8 +35,6 @@ type AggregatedServer struct {
 
 	mu       sync.Mutex
 	requests []*http.Request
-	objects  map[string]map[string]any // by path
-	watchers map[chan Event]bool
 }
 
 // AggregatedList is the media type of aggregated discovery.
@@ -48,14 +44,14 @@ const AggregatedList = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 // authority in the cluster's ConfigMap extension-apiserver-authentication.
 func StartAggregatedServer(t *testing.T, c *Cluster, address string) *AggregatedServer {
 	t.Helper()
-	r := &AggregatedServer{Group: c.Namespace + ".example.com", objects: map[string]map[string]any{}, watchers: map[chan Event]bool{}}
+	r := &AggregatedServer{Group: c.Namespace + ".example.com"}
 	v1 := r.Group + "/v1"
 	r.Answers = map[string]string{
 		"/apis/" + v1: `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"` + v1 + `","resources":[{"name":"widgets","singularName":"widget",` +
-			`"namespaced":true,"kind":"Widget","verbs":["create","delete","get","list","watch"],"shortNames":["wd"]}]}`,
+			`"namespaced":true,"kind":"Widget","verbs":["create","get","list"],"shortNames":["wd"]}]}`,
 		"/apis": `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"` + r.Group + `"},` +
 			`"versions":[{"version":"v1","resources":[{"resource":"widgets","singularResource":"widget","scope":"Namespaced",` +
-			`"responseKind":{"group":"` + r.Group + `","version":"v1","kind":"Widget"},"verbs":["create","delete","get","list","watch"],"shortNames":["wd"]}]}]}]}`,
+			`"responseKind":{"group":"` + r.Group + `","version":"v1","kind":"Widget"},"verbs":["create","get","list"],"shortNames":["wd"]}]}]}]}`,
 		"/openapi/v3":            `{"paths":{"apis/` + v1 + `":{"serverRelativeURL":"/openapi/v3/apis/` + v1 + `?hash=ABC"}}}`,
 		"/openapi/v3/apis/" + v1: `{"openapi":"3.0.0","info":{"title":"widgets","version":"v1"},"paths":{},"components":{"schemas":{}}}`,
 		"/openapi/v2": `{"swagger":"2.0","info":{"title":"widgets","version":"v1"},"paths":{"/apis/` + v1 + `/widgets":{"get":{"responses":{"200":{` +
@@ -167,116 +163,26 @@ func echo(w http.ResponseWriter) {
 	}
 }
 
-// serveObjects serves objects, which are stored by path.
+// serveObjects responds to requests for widgets, of which none is kept. (No controller deletes or watches what has no such verb.)
 func (r *AggregatedServer) serveObjects(w http.ResponseWriter, request *http.Request) {
-	path := request.URL.Path
-	w.Header().Set("Content-Type", "application/json")
-	answer := func(code int, kind string, object map[string]any) {
-		object = maps.Clone(object) // it may be in other responses too
-		object["apiVersion"], object["kind"] = r.Group+"/v1", kind
-		if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") { // as garbage collectors request
-			object["apiVersion"], object["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"+strings.TrimPrefix(kind, "Widget")
-		}
-		w.WriteHeader(code)
-		json.NewEncoder(w).Encode(object)
-	}
-	r.mu.Lock()
-	object, exists := r.objects[path]
-	r.mu.Unlock()
-	_, name, _ := strings.Cut(path, "/widgets/")
+	_, name, _ := strings.Cut(request.URL.Path, "/widgets/")
+	code := http.StatusOK
+	object := map[string]any{"apiVersion": r.Group + "/v1", "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": "1"}, "items": []any{}}
 	switch {
-	case request.URL.Query().Get("watch") != "":
-		r.serveWatch(w, request)
-	case name == "" && request.Method == http.MethodGet:
-		answer(http.StatusOK, "WidgetList", map[string]any{"metadata": map[string]any{"resourceVersion": "1"}, "items": r.List(path)})
-	case name == "" && request.Method == http.MethodPost:
+	case request.Method == http.MethodPost:
 		if err := json.NewDecoder(request.Body).Decode(&object); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		metadata := object["metadata"].(map[string]any)
-		name := metadata["name"].(string)
-		_, after, _ := strings.Cut(path, "/namespaces/")
-		metadata["namespace"], _, _ = strings.Cut(after, "/")
-		metadata["uid"], metadata["resourceVersion"] = r.Group+"-"+name, "1"
-		r.change(path+"/"+name, Event{Type: "ADDED", Object: object})
-		answer(http.StatusCreated, "Widget", object)
-	case exists && request.Method == http.MethodGet:
-		answer(http.StatusOK, "Widget", object)
-	case request.Method == http.MethodDelete && (exists || name == ""):
-		for _, item := range r.List(path) {
-			metadata := item.(map[string]any)["metadata"].(map[string]any)
-			r.change("/apis/"+r.Group+"/v1/namespaces/"+metadata["namespace"].(string)+"/widgets/"+metadata["name"].(string),
-				Event{Type: "DELETED", Object: item.(map[string]any)})
-		}
-		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
-	default:
-		w.WriteHeader(http.StatusNotFound)
-		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Message: "the widget server has no " + name})
+		code = http.StatusCreated
+		SetField(object, r.Group+"-made", "metadata", "uid")
+	case name != "":
+		code = http.StatusNotFound
+		object = Manifest("{kind: Status, apiVersion: v1, status: Failure, reason: NotFound, code: 404, message: the widget server has no %s}", name)
 	}
-}
-
-// List returns what is at a path or below it, in all namespaces if it names none.
-func (r *AggregatedServer) List(path string) []any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	items := []any{}
-	for at, object := range r.objects {
-		if strings.HasPrefix(at+"/", path+"/") || strings.HasSuffix(path, "/v1/widgets") {
-			items = append(items, maps.Clone(object))
-		}
-	}
-	return items
-}
-
-// change applies an event to the object at a path.
-func (r *AggregatedServer) change(path string, e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e.Type == "DELETED" {
-		delete(r.objects, path)
-	} else {
-		r.objects[path] = e.Object
-	}
-	for watcher := range r.watchers {
-		watcher <- e
-	}
-}
-
-func (r *AggregatedServer) serveWatch(w http.ResponseWriter, request *http.Request) {
-	events := make(chan Event, 100)
-	r.mu.Lock()
-	r.watchers[events] = true
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.watchers, events)
-	}()
-	kind, version := "Widget", r.Group+"/v1"
-	if strings.Contains(request.Header.Get("Accept"), "as=PartialObjectMetadata") {
-		kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
-	}
-	send := func(what string, metadata any) {
-		json.NewEncoder(w).Encode(map[string]any{"type": what, "object": map[string]any{"apiVersion": version, "kind": kind, "metadata": metadata}})
-		w.(http.Flusher).Flush()
-	}
-	w.(http.Flusher).Flush()
-	if request.URL.Query().Get("sendInitialEvents") == "true" {
-		for _, item := range r.List(request.URL.Path) {
-			send("ADDED", item.(map[string]any)["metadata"])
-		}
-		send("BOOKMARK", Manifest("{resourceVersion: '1', annotations: {k8s.io/initial-events-end: 'true'}}"))
-	}
-	for {
-		select {
-		case <-request.Context().Done():
-			return
-		case e := <-events:
-			send(e.Type, e.Object["metadata"])
-		}
-	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(object)
 }
 
 // LastRequest returns the last request for a path.
@@ -302,16 +208,6 @@ func (r *AggregatedServer) Requests() []string {
 		all = append(all, request.Method+" "+request.URL.Path)
 	}
 	return all
-}
-
-// WaitWatched waits until the server's controllers have discovered the widgets: the garbage collector then watches them.
-func (r *AggregatedServer) WaitWatched(t *testing.T, c *Cluster) {
-	t.Helper()
-	harness.Eventually(t, "the garbage collector watches widgets", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.watchers) > 0
-	})
 }
 
 // Path returns the path of widgets in the promise's namespace.
