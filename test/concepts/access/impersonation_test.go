@@ -3,7 +3,6 @@ package access
 import (
 	"net/http"
 	"reflect"
-	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -86,18 +85,6 @@ var impersonation = []kit.Promise{
 		actAs(t, robot, impersonateUser, account).Forbidden(t)
 		c.Grant(t, name, kit.Rule("impersonate", "serviceaccounts", "default"))
 		actAs(t, robot, impersonateUser, account).Created(t)
-	}},
-	{Statement: "kubectl --as, --as-group, --as-uid and --as-user-extra impersonate", Proof: func(t *testing.T, c *kit.Cluster) {
-		out, ok := c.Kubectl(t, "", "auth", "whoami", "--as=joe", "--as-group=dev", "--as-uid=u-1", "--as-user-extra=scopes=read")
-		for _, part := range []string{"joe", "[dev system:authenticated]", "u-1", "scopes", "[read]"} {
-			if !ok || !strings.Contains(out, part) {
-				t.Errorf("kubectl auth whoami lacks %s: %v\n%s", part, ok, out)
-			}
-		}
-		if out, ok := c.Kubectl(t, "", "get", "configmaps", "--as=joe"); ok || !strings.Contains(out,
-			`Error from server (Forbidden): configmaps is forbidden: User "joe" cannot list`) {
-			t.Errorf("kubectl get as joe: %v\n%s", ok, out)
-		}
 	}},
 }
 

@@ -37,29 +37,6 @@ func fails(t testing.TB, c *kit.Cluster, object map[string]any, args string, par
 }
 
 var kubectlApplies = []kit.Promise{
-	{Statement: "kubectl apply --server-side applies as the manager kubectl, or that of --field-manager", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("apps/v1", "deployments", "a")
-		run(t, c, kit.Deployment("a"), "apply --server-side -f -")
-		a := c.Get(t, path).OK(t)
-		kit.Equal(t, managersOf(t, a), []string{"kubectl"})
-		if a.Value(t, "metadata", "annotations") != nil {
-			t.Errorf("it has annotations: %s", a.Body)
-		}
-		run(t, c, kit.Deployment("a"), "apply --server-side --field-manager=mine -f -")
-		kit.Equal(t, managersOf(t, c.Get(t, path)), []string{"kubectl", "mine"})
-		run(t, c, kit.With(kit.Deployment("a"), 9, "spec", "replicas"), "apply --server-side --force-conflicts --dry-run=server -f -")
-		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 3.0)
-	}},
-	{Statement: "a conflict names the manager and the field, and --force-conflicts overrides it", Proof: func(t *testing.T, c *kit.Cluster) {
-		path := c.Path("apps/v1", "deployments", "a")
-		run(t, c, kit.Deployment("a"), "apply --server-side --field-manager=other -f -")
-		changed := kit.With(kit.Deployment("a"), 5, "spec", "replicas")
-		fails(t, c, changed, "apply --server-side -f -", `error: Apply failed with 1 conflict: conflict with "other": .spec.replicas`,
-			"Please review the fields above--they currently have other managers.")
-		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 3.0)
-		run(t, c, changed, "apply --server-side --force-conflicts -f -")
-		kit.Equal(t, c.Get(t, path).Value(t, "spec", "replicas"), 5.0)
-	}},
 	{Statement: "client-side apply records what it applied, and removes what it no longer applies", Proof: func(t *testing.T, c *kit.Cluster) {
 		path := c.Path("v1", "configmaps", "a")
 		run(t, c, data("a: '1', b: '1'"), "apply -f -")

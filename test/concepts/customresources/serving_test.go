@@ -124,48 +124,4 @@ var customServing = []kit.Promise{
 		c.Delete(t, kit.Definitions+"/"+w.Name()).OK(t)
 		harness.Eventually(t, "it is removed from both", func() bool { return !listed() && c.Get(t, "/apis/"+w.Group).Code == http.StatusNotFound })
 	}},
-	{Statement: "kubectl finds a custom resource by its names and categories", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.CustomResource()
-		d := w.Definition(kit.CRDVersion("v1", kit.AnySpec))
-		short := strings.ReplaceAll(c.Namespace, "-", "") // only of this promise, since its server has other widgets
-		kit.SetField(d, kit.Manifest("{plural: widgets, singular: s%[1]s, kind: S%[1]s, shortNames: [x%[1]s], categories: [c%[1]s]}",
-			short), "spec", "names")
-		c.Post(t, kit.Definitions, d).Created(t)
-		w.Established(t)
-		c.Post(t, w.At("v1"), kit.Manifest("{apiVersion: %s/v1, kind: S%s, metadata: {name: found}}", w.Group, short)).Created(t)
-		for _, name := range []string{"s" + short, "x" + short, "c" + short, "widgets.v1." + w.Group} {
-			var out string
-			harness.Eventually(t, "kubectl get "+name+" finds it", func() bool {
-				var ok bool
-				out, ok = c.Kubectl(t, "", "get", name, "-o", "name")
-				return ok
-			})
-			if strings.TrimSpace(out) != "s"+short+"."+w.Group+"/found" {
-				t.Errorf("kubectl get %s prints %s", name, out)
-			}
-		}
-	}},
-	{Statement: "OpenAPI and kubectl explain have the schema of a custom resource", Proof: func(t *testing.T, c *kit.Cluster) {
-		w := c.DefineVersions(t, kit.CRDVersion("v1", "spec: {type: object, description: what is wanted, required: [color], properties: {color: {type: string, description: of the rainbow, enum: [red]}}}"))
-		c.Get(t, "/openapi/v3").OK(t)
-		var v3 kit.Answer
-		harness.Eventually(t, "OpenAPI v3 has it", func() bool {
-			v3 = c.Get(t, "/openapi/v3/apis/"+w.Group+"/v1")
-			return v3.Code == http.StatusOK
-		})
-		for _, part := range []string{"of the rainbow", `"x-kubernetes-group-version-kind"`, "/namespaces/{namespace}/widgets/{name}"} {
-			if !strings.Contains(string(v3.Body), part) {
-				t.Errorf("OpenAPI v3 lacks %s", part)
-			}
-		}
-		harness.Eventually(t, "OpenAPI v2 has it", func() bool {
-			return strings.Contains(string(c.Get(t, "/openapi/v2").Body), "/apis/"+w.Group+"/v1/namespaces/{namespace}/widgets/{name}")
-		})
-		out := kit.MustKubectl(t, c, "explain", w.Name()+".spec")
-		for _, part := range []string{"KIND:       Widget", "what is wanted", "color\t<string> -required-", "enum: red", "of the rainbow"} {
-			if !strings.Contains(out, part) {
-				t.Errorf("kubectl explain lacks %q:\n%s", part, out)
-			}
-		}
-	}},
 }

@@ -35,10 +35,6 @@ var deletions = []kit.Promise{
 		a = c.Delete(t, c.Path(groupVersion, "widgets", "a")).OK(t)
 		kit.Equal(t, a.Text(t, "details", "group"), c.Namespace+".example.com")
 	}},
-	{Statement: "deleting a missing object returns 404 with its name", Proof: func(t *testing.T, c *kit.Cluster) {
-		a := c.Delete(t, c.Path("v1", "configmaps", "none")).NotFound(t, `configmaps "none" not found`)
-		kit.Equal(t, a.Value(t, "details"), map[string]any{"name": "none", "kind": "configmaps"})
-	}},
 	{Statement: "deleting an object with finalizers returns the object with a deletionTimestamp", Proof: func(t *testing.T, c *kit.Cluster) {
 		c.Post(t, c.Path("v1", "configmaps"), kit.WithFinalizers("a", "example.com/one")).Created(t)
 		a := c.Delete(t, c.Path("v1", "configmaps", "a")).OK(t)

@@ -235,16 +235,4 @@ var tables = []kit.Promise{
 			}
 		}
 	}},
-	{Statement: "kubectl prints the server's Tables", Proof: func(t *testing.T, c *kit.Cluster) {
-		c.MakeDefaultServiceAccount(t)
-		c.Post(t, c.Path("v1", "pods"), kit.Pod("p")).Created(t)
-		narrow, ok := c.Kubectl(t, "", "get", "pods", "--no-headers")
-		wide, okWide := c.Kubectl(t, "", "get", "pods", "-o", "wide")
-		if !ok || !slices.Equal(strings.Fields(narrow)[:4], []string{"p", "0/1", "Pending", "0"}) || strings.Contains(narrow, "node") {
-			t.Errorf("kubectl get pods: %s", narrow)
-		}
-		if !okWide || !strings.Contains(wide, "READINESS GATES") || !strings.Contains(wide, " node ") {
-			t.Errorf("kubectl get pods -o wide: %s", wide)
-		}
-	}},
 }

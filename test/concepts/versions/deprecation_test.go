@@ -59,12 +59,6 @@ func deprecations(l kit.AuditLog) []kit.Promise {
 			warned(t, c.Get(t, path+"?watch=true&timeoutSeconds=1").OK(t), warning)
 			warned(t, c.Delete(t, one).Want(t, http.StatusOK, http.StatusAccepted), warning)
 		}},
-		{Statement: "kubectl shows the warning", Proof: func(t *testing.T, c *kit.Cluster) {
-			output, ok := c.Kubectl(t, "", "get", "endpoints", "-n", c.Namespace)
-			if want := "Warning: v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\n"; !ok || !strings.Contains(output, want) {
-				t.Errorf("kubectl prints\n%s", output)
-			}
-		}},
 		{Statement: "the audit log shows that the version is deprecated, and the release that removes it", Proof: func(t *testing.T, c *kit.Cluster) {
 			for path, of := range deprecated {
 				_, e := l.Send(t, c.Client, http.MethodGet, path, nil, nil)

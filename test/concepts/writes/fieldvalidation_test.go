@@ -153,30 +153,3 @@ func (o anomaly) prove(t *testing.T, c *kit.Cluster) {
 	}
 	kit.Equal(t, kit.Warnings(t, a), []string{})
 }
-
-var kubectlValidates = []kit.Promise{
-	{Statement: "kubectl --validate is strict (true, the default), warn or ignore (false)", Proof: func(t *testing.T, c *kit.Cluster) {
-		for _, validate := range []string{"", "--validate", "--validate=strict", "--validate=true"} {
-			output, ok := c.Kubectl(t, odd, strings.Fields("apply -f - "+validate)...)
-			if ok || !strings.Contains(output,
-				`Error from server (BadRequest): error when creating "STDIN": ConfigMap in version "v1" cannot be handled as a ConfigMap: `+
-					`strict decoding error: `) || !strings.Contains(output, `unknown field "extra"`) {
-				t.Errorf("%s: %s", validate, output)
-			}
-		}
-		c.Get(t, c.Path("v1", "configmaps", "a")).NotFound(t)
-		for _, verb := range []string{"create", "replace"} {
-			output, ok := c.Kubectl(t, odd, verb, "-f", "-", "--validate=warn")
-			if !ok || !strings.Contains(output, `Warning: unknown field "extra"`) || !strings.Contains(output,
-				`Warning: unknown field "metadata.colour"`) {
-				t.Errorf("%s: %s", verb, output)
-			}
-		}
-		for _, validate := range []string{"--validate=ignore", "--validate=false"} {
-			output, ok := c.Kubectl(t, odd, "apply", "-f", "-", validate)
-			if !ok || strings.Contains(output, "unknown field") {
-				t.Errorf("%s: %s", validate, output)
-			}
-		}
-	}},
-}

@@ -25,7 +25,7 @@ func TestWrites(t *testing.T) {
 // Patches, and section "Field validation". Package badinput sends unknown and duplicate fields in every write of other objects, at
 // every level.
 func TestPatches(t *testing.T) {
-	kit.Prove(t, nil, slices.Concat(jsonPatches, mergePatches, strategicPatches, levels, anomalies(), kubectlValidates)...)
+	kit.Prove(t, nil, slices.Concat(jsonPatches, mergePatches, strategicPatches, levels, anomalies())...)
 }
 
 var updates = []kit.Promise{
