@@ -235,7 +235,7 @@ func TestServersMigrateOnce(t *testing.T) {
 		harness.LaySchema(t, engine, 1).Close()
 		var servers []*sqube.Server
 		keys := sqube.KeyFile(t)
-		for range 3 {
+		for range 2 {
 			servers = append(servers, sqube.Launch(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--pki-encryption-key-file", keys}}))
 		}
 		took := 0

@@ -70,6 +70,9 @@ exec PROGRAM "$@"
 	plays(1, append([]string{"restore", backup, "--force"}, database...))
 	s.Stop(t)
 	keepsSecrets("serve", s.Stdout(t)+s.Log(t))
+	if !strings.Contains(s.Stdout(t), "postgres://"+u.Host+u.Path) {
+		t.Errorf("the server does not print its database, only\n%s", s.Stdout(t))
+	}
 	plays(0, append([]string{"restore", backup, "--force"}, database...))
 	plays(0, append([]string{"restore", dsn, "--force"}, database...))
 	plays(0, append([]string{"migrate", "status"}, database...))
