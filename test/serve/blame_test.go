@@ -212,7 +212,7 @@ func (f *asked) plugin(t *testing.T) {
 		"blame pod/web": {"joe painter", "<nil>"},
 		"diff pod/web --from " + f.created + " --to " + f.painted: {"+  - image: proxy:2", "exit status 1"},
 	} {
-		printed, err := f.kubectl(t, jane, strings.Fields("sqube "+command+" -n shop")...)
+		printed, err := kubectl(t, jane, "", strings.Fields("sqube "+command+" -n shop")...)
 		if !strings.Contains(strings.Join(strings.Fields(printed), " "), strings.Join(strings.Fields(want.text), " ")) || fmt.Sprint(err) != want.failure {
 			t.Errorf("kubectl sqube %s: %v\n%s", command, err, printed)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -173,15 +172,6 @@ func (f *history) changes(user, namespace string) dynamic.ResourceInterface {
 	return dynamic.NewForConfigOrDie(config).Resource(changesResource).Namespace(namespace)
 }
 
-func (f *history) kubectl(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), os.Getenv("SQUBE_KUBECTL"), append([]string{"--kubeconfig", f.kubeconfig}, args...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 func (f *history) kubectlShows(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"get changes -n shop --field-selector name=settings", `^REVISION +AGE +OPERATION +OBJECT +USER +MANAGER +CHANGED
@@ -194,14 +184,14 @@ $`},
 		{"explain changes.changed.path", `\.spec\.template\.spec\.containers\[name=web\]\.image`},
 		{"api-resources --api-group=history.sqube.io", `changes +history\.sqube\.io/v1alpha1 +true +Change\n`},
 	} {
-		if out := f.kubectl(t, strings.Fields(test.args)...); !regexp.MustCompile(test.want).MatchString(out) {
+		if out := kubectlPrints(t, f.kubeconfig, strings.Fields(test.args)...); !regexp.MustCompile(test.want).MatchString(out) {
 			t.Errorf("kubectl %s prints\n%s", test.args, out)
 		}
 	}
 	list, err := f.changes("", "").List(t.Context(), metav1.ListOptions{FieldSelector: "kind=Namespace,name=bank"})
 	harness.Must(t, err)
 	name := list.Items[0].GetName()
-	if out := f.kubectl(t, "get", "change", name, "-n", "shop", "-o", "name"); out != "change.history.sqube.io/"+name+"\n" {
+	if out := kubectlPrints(t, f.kubeconfig, "get", "change", name, "-n", "shop", "-o", "name"); out != "change.history.sqube.io/"+name+"\n" {
 		t.Errorf("a change of a namespace is got as %s", out)
 	}
 }
@@ -463,7 +453,7 @@ func (f *history) exact(t *testing.T) {
 	}
 	path := "/api/v1/namespaces/shop/secrets/door?resourceVersionMatch=Exact&resourceVersion=" + revisions[0]
 	var secret corev1.Secret
-	harness.Must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &secret))
+	harness.Must(t, json.Unmarshal([]byte(kubectlPrints(t, f.kubeconfig, "get", "--raw", path)), &secret))
 	if string(secret.Data["code"]) != "1234" {
 		t.Errorf("as JSON it is %v", secret)
 	}

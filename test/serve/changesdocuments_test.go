@@ -29,7 +29,7 @@ func (f *history) documents(t *testing.T) {
 		var document struct {
 			Paths map[string]map[string]json.RawMessage
 		}
-		harness.Must(t, json.Unmarshal([]byte(f.kubectl(t, "get", "--raw", path)), &document))
+		harness.Must(t, json.Unmarshal([]byte(kubectlPrints(t, f.kubeconfig, "get", "--raw", path)), &document))
 		described, where := map[string][]string{}, map[string]bool{}
 		for path, methods := range document.Paths {
 			if path, found := strings.CutPrefix(path, group+"/"); found {

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sqube/sqube/test/harness"
-	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestCheckOldVersions checks a database with objects in versions that are no longer their storage versions, and then runs what the check
@@ -36,12 +34,6 @@ func TestCheckOldVersions(t *testing.T) {
 		scope: Namespaced, names: {plural: boats, kind: Boat}, versions: [` + version("v1", "true") + "," + version("v2", "false") + `]}}`
 
 	s := serve(t, []string{"--emulated-version=1.36", "--min-compatibility-version=1.35"})
-	kubectl := func(stdin string, args ...string) (string, error) {
-		command := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
-		command.Env, command.Stdin = sqube.KubectlEnv(t, s.Kubeconfig), strings.NewReader(stdin)
-		text, err := command.CombinedOutput()
-		return string(text), err
-	}
 	create := func(path, object string) error {
 		body, err := yaml.YAMLToJSON([]byte(object))
 		if err != nil {
@@ -53,7 +45,7 @@ func TestCheckOldVersions(t *testing.T) {
 	harness.Must(t, create(policies, policy("two")))
 	harness.Must(t, create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition))
 	harness.Retry(t, "boats are served", func() error { return create(boats, boat("one")) })
-	moved, err := kubectl("", "patch", "crd", "boats.example.com", "--type=json", "-p",
+	moved, err := kubectl(t, s.Kubeconfig, "", "patch", "crd", "boats.example.com", "--type=json", "-p",
 		`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
 	if err != nil {
 		t.Fatal(moved)
@@ -74,7 +66,7 @@ $`)
 	if !report.MatchString(stopped) || found == nil {
 		t.Fatalf("while no server runs the check prints\n%s", stopped)
 	}
-	if created, err := kubectl(found[1], "create", "-f", "-"); err != nil {
+	if created, err := kubectl(t, s.Kubeconfig, found[1], "create", "-f", "-"); err != nil {
 		t.Fatalf("what the check says fails: %s", created)
 	}
 	migrations := func(reached func(storagemigrationv1.StorageVersionMigrationStatus) bool) func() error {

@@ -89,13 +89,11 @@ var percentMetric = regexp.MustCompile(`(?m)^go_gc_gogc_percent (\d+)$`)
 
 func collectorPercent(t *testing.T, c kubernetes.Interface) (percent int) {
 	t.Helper()
-	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	harness.Must(t, err)
-	found := percentMetric.FindSubmatch(text)
+	found := percentMetric.FindStringSubmatch(sqube.Metrics(t, c))
 	if found == nil {
 		t.Fatal("no go_gc_gogc_percent in the metrics")
 	}
-	if _, err := fmt.Sscan(string(found[1]), &percent); err != nil {
+	if _, err := fmt.Sscan(found[1], &percent); err != nil {
 		t.Fatal(err)
 	}
 	return percent

@@ -288,10 +288,8 @@ func TestDefaultPort(t *testing.T) {
 	}
 	want := "sqube serves https://" + address + ":6443 from sqlite://" + dataDir + "/sqube.db\n  export KUBECONFIG=" + s.Kubeconfig + "\n  kubectl get namespaces\n"
 	harness.Eventually(t, "it prints how to use it", func() bool { return s.Stdout(t) == want })
-	kubectl := exec.Command(sqube.KubectlBinary(t), "get", "namespaces", "--no-headers")
-	kubectl.Env = sqube.KubectlEnv(t, s.Kubeconfig)
-	if out, err := kubectl.CombinedOutput(); err != nil || strings.Count(string(out), " Active ") != 4 {
-		t.Errorf("kubectl get namespaces: %v\n%s", err, out)
+	if out := kubectlPrints(t, s.Kubeconfig, "get", "namespaces", "--no-headers"); strings.Count(out, " Active ") != 4 {
+		t.Errorf("kubectl get namespaces prints\n%s", out)
 	}
 }
 

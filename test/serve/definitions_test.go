@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 var inUseMetric = regexp.MustCompile(`(?m)^sqube_custom_resources_in_use (\S+)$`)
@@ -57,13 +58,11 @@ func TestDefinitionsAreNotCompiledAtAStart(t *testing.T) {
 
 	s.Start(t)
 	inUse := func() string {
-		text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		harness.Must(t, err)
-		found := inUseMetric.FindSubmatch(text)
+		found := inUseMetric.FindStringSubmatch(sqube.Metrics(t, c))
 		if found == nil {
 			t.Fatal("/metrics does not tell how many definitions are in use")
 		}
-		return string(found[1])
+		return found[1]
 	}
 	gone := func(of string, get func() error) {
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), of, metav1.DeleteOptions{}))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestMemoryOfIdleWatches checks how much memory a watch takes that has nothing to report: what the garbage collector can't free, and its
@@ -101,13 +102,11 @@ func awaitAdded(t *testing.T, watch *http.Response) {
 // openWatches returns how many watches of an object of that kind the server counts.
 func openWatches(t *testing.T, c kubernetes.Interface, resource string) (n float64) {
 	t.Helper()
-	text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	harness.Must(t, err)
 	line := regexp.MustCompile(`(?m)^apiserver_longrunning_requests{[^}]*resource="` + resource + `",scope="resource",[^}]*verb="WATCH",[^}]*} (\S+)$`)
-	if found := line.FindSubmatch(text); found != nil {
-		if n, err = strconv.ParseFloat(string(found[1]), 64); err != nil {
-			t.Fatal(err)
-		}
+	if found := line.FindStringSubmatch(sqube.Metrics(t, c)); found != nil {
+		var err error
+		n, err = strconv.ParseFloat(found[1], 64)
+		harness.Must(t, err)
 	}
 	return n
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // certificateMetric is a line of /metrics about the certificate in a file.
@@ -37,10 +38,8 @@ func TestCertificateMetrics(t *testing.T) {
 		want[file] = first.NotAfter.Unix()
 	}
 	found := func() map[string]int64 {
-		text, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		harness.Must(t, err)
 		ends := map[string]int64{}
-		for _, line := range certificateMetric.FindAllStringSubmatch(string(text), -1) {
+		for _, line := range certificateMetric.FindAllStringSubmatch(sqube.Metrics(t, c), -1) {
 			end, err := strconv.ParseFloat(line[2], 64)
 			harness.Must(t, err)
 			ends[line[1]] = int64(end)

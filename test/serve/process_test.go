@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,6 +77,28 @@ func settle(t *testing.T, s *sqube.Server) {
 	if _, err := client(t, s.Kubeconfig).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// kubectl runs kubectl, which has sqube as its plugin, and returns what it prints.
+func kubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, error) {
+	t.Helper()
+	bin := t.TempDir()
+	harness.Must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
+	cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(sqube.KubectlEnv(t, kubeconfig), "PATH="+bin+":"+os.Getenv("PATH"))
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// kubectlPrints is kubectl for what must succeed.
+func kubectlPrints(t *testing.T, kubeconfig string, args ...string) string {
+	t.Helper()
+	text, err := kubectl(t, kubeconfig, "", args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	return text
 }
 
 func freePort(t *testing.T) string {

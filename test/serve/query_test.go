@@ -119,8 +119,7 @@ func (f *questions) answers() {
 	}
 	file := filepath.Join(t.TempDir(), "q.yaml")
 	harness.Must(t, os.WriteFile(file, []byte("apiVersion: history.sqube.io/v1alpha1\nkind: Query\nspec:\n  sql: SELECT 42 AS answer\n"), 0o600))
-	h := &history{kubeconfig: f.s.Kubeconfig}
-	if out := h.kubectl(t, "create", "-f", file, "-o", "jsonpath={.status.columns} {.status.rows}"); out != `["answer"] [[42]]` {
+	if out := kubectlPrints(t, f.s.Kubeconfig, "create", "-f", file, "-o", "jsonpath={.status.columns} {.status.rows}"); out != `["answer"] [[42]]` {
 		t.Errorf("kubectl prints %s", out)
 	}
 }
@@ -255,8 +254,7 @@ func (f *questions) rights() {
 	t := f.t
 	for _, role := range []string{"view", "admin"} {
 		admin := &undone{kubeconfig: f.s.Kubeconfig}
-		h := &history{kubeconfig: f.s.Kubeconfig}
-		h.kubectl(t, "create", "clusterrolebinding", "asks-"+role, "--clusterrole="+role, "--user="+role)
+		kubectlPrints(t, f.s.Kubeconfig, "create", "clusterrolebinding", "asks-"+role, "--clusterrole="+role, "--user="+role)
 		other := &questions{t: t, s: f.s, admin: client(t, admin.as(t, role)), engine: f.engine}
 		if _, err := other.ask(t.Context(), query.Spec{SQL: "SELECT 1"}); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", role, err)

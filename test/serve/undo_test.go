@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -396,15 +395,7 @@ func (f *undone) plugin(t *testing.T) {
 	harness.Must(t, err)
 	_, err = c.CoreV1().Secrets("plugin").Patch(t.Context(), "door", types.MergePatchType, []byte(`{"stringData":{"code":"0"}}`), metav1.PatchOptions{FieldManager: "hand"})
 	harness.Must(t, err)
-	kubectl := func(args ...string) string {
-		t.Helper()
-		out, err := f.kubectl(t, pat, args...)
-		if err != nil {
-			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return out
-	}
-	printed := kubectl("sqube", "undo", "--user", "pat", "--manager", "hand", "--apply")
+	printed := kubectlPrints(t, pat, "sqube", "undo", "--user", "pat", "--manager", "hand", "--apply")
 	has(t, printed, "update  secrets plugin/door (done)", "    .data.code: (1 bytes) → (4 bytes)")
 	if !strings.Contains(printed, "\nTo take this back: kubectl sqube undo --user pat --audit-id ") {
 		t.Errorf("kubectl sqube prints %s", printed)
@@ -419,24 +410,13 @@ func (f *undone) plugin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "undo.yaml")
 	harness.Must(t, os.WriteFile(file, []byte(`{apiVersion: history.sqube.io/v1alpha1, kind: Undo, spec: {apply: true, object: {apiVersion: v1, kind: Secret, namespace: plugin, name: door}}}`), 0o600))
 	const status = "jsonpath={.status.plan[*].action} {.status.plan[*].object.name} {.status.plan[*].result} {.status.complete}"
-	if got := kubectl("create", "--dry-run=server", "-f", file, "-o", status); got != "create door  " {
+	if got := kubectlPrints(t, pat, "create", "--dry-run=server", "-f", file, "-o", status); got != "create door  " {
 		t.Errorf("a dry run is %q", got)
 	}
 	if _, err := c.CoreV1().Secrets("plugin").Get(t.Context(), "door", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the dry run: %v", err)
 	}
-	if got := kubectl("create", "-f", file, "-o", status); got != "create door done true" {
+	if got := kubectlPrints(t, pat, "create", "-f", file, "-o", status); got != "create door done true" {
 		t.Errorf("the Undo is %q", got)
 	}
-}
-
-// kubectl runs kubectl with sqube as its plugin.
-func (f *undone) kubectl(t *testing.T, kubeconfig string, args ...string) (string, error) {
-	t.Helper()
-	bin := t.TempDir()
-	harness.Must(t, os.Symlink(sqube.Binary(t), filepath.Join(bin, "kubectl-sqube")))
-	cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }

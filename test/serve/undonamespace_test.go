@@ -2,9 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
-	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // mart is what people and Helm make in a namespace.
@@ -63,10 +59,7 @@ spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: 
 // apply creates objects in a namespace.
 func apply(t *testing.T, kubeconfig, namespace, manifests string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "objects.yaml")
-	harness.Must(t, os.WriteFile(file, []byte(manifests), 0o600))
-	out, err := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), "--kubeconfig", kubeconfig, "create", "-n", namespace, "-f", file).CombinedOutput()
-	if err != nil {
+	if out, err := kubectl(t, kubeconfig, manifests, "create", "-n", namespace, "-f", "-"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
