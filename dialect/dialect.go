@@ -63,7 +63,7 @@ type Engine interface {
 	// Purge puts a block in the place of all blocks of its object that were current until its Until or before.
 	Purge(ctx context.Context, b *Block) error
 
-	// Ask runs one statement that only reads, written by somebody who is not to change anything by it: see Asked. It calls columns with
+	// Ask runs one statement that only reads, written by a user who must not be able to change anything: see Asked. It calls columns with
 	// the names of the result's columns, and row for each of its rows: nil, bool, int64, float64, string or []byte. It ends with ctx,
 	// which must have a deadline, or with an error of row, which it returns unchanged. Writers do not wait for it.
 	Ask(ctx context.Context, statement string, columns func([]string), row func([]any) error) error

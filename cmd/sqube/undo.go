@@ -156,7 +156,7 @@ func (o *undoOptions) named(args []string) (*undo.ObjectReference, error) {
 	return &undo.ObjectReference{Group: resource.Group, Resource: resource.Resource, Namespace: namespace, Name: name}, err
 }
 
-// post sends an undo and returns the answer. Who may not undo in the whole cluster may perhaps in the namespace.
+// post sends an undo and returns the answer. A user who may not undo in the whole cluster may still do so in the namespace.
 func (o *undoOptions) post(ctx context.Context, sent *undo.Undo) (*undo.Undo, error) {
 	answer := &undo.Undo{}
 	err := o.client.Post().Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)

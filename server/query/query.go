@@ -1,7 +1,7 @@
 // Package query answers questions in SQL about the state and its history: resource queries of group history.sqube.io, for administrators.
 //
-// A [Query] is not stored: creating one returns it with the rows in its status. Who may create queries may read everything that is stored,
-// so no role but cluster-admin includes it. What a statement may do is the engine's business: see dialect.Engine's Ask.
+// A [Query] is not stored: creating one returns it with the rows in its status. A user who may create queries may read everything
+// that is stored, so no role but cluster-admin includes that. What a statement may do is up to the engine: see Ask of dialect.Engine.
 package query
 
 import (

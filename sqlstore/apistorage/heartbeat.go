@@ -19,8 +19,8 @@ var HeartbeatResource = sqlstore.Resource{Group: coordinationv1.GroupName, Name:
 const serverLabel = `"apiserver.kubernetes.io/identity":"kube-apiserver"`
 
 // isHeartbeat reports whether a write says nothing but that a node or an API server still runs: it changes nothing but the times of its
-// Lease. If it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: who finds an
-// old time in one may become the leader.
+// Lease. If it is lost, the node has missed a renewal; the next one is 10 seconds later. Other Leases are not heartbeats: a
+// candidate that finds an old time in one may become the leader.
 func isHeartbeat(w *sqlstore.Write) bool {
 	if w.Resource != HeartbeatResource || w.Previous == nil {
 		return false

@@ -71,7 +71,7 @@ func replayed(t *testing.T, s *sqlstore.Store, from int64) (seen []string, err e
 }
 
 // testHeartbeats writes heartbeats between other writes. Readers and watchers see them at once and in order. The log gets the newest of
-// an object with the next other write or at the end, and all before it is read. Who needs another one is told that it is gone.
+// an object with the next other write or at the end, and all before it is read. A reader that needs an older one is told that it is gone.
 func testHeartbeats(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
