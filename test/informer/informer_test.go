@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	changes = 5000
+	changes = 2000
 	writers = 16
 	// testTimeout limits a test on a busy machine.
 	testTimeout = 3 * time.Minute
@@ -25,7 +25,7 @@ const (
 
 var kinds = []ledger.Kind{ledger.Pods, ledger.Gadgets, ledger.Namespaces}
 
-// TestInformersSeeEveryChange makes 5,000 changes by 16 concurrent writers to pods, custom resources and namespaces, and
+// TestInformersSeeEveryChange makes 2,000 changes by 16 concurrent writers to pods, custom resources and namespaces, and
 // restarts the server in between. It observes them with informers, with and without watch-list, and with plain watches.
 //
 // A plain watch that resumes from its last version after the restart receives each change exactly once, in the order of

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -149,23 +148,6 @@ func TestHealthOutage(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/readyz/datastore"} {
 		harness.Eventually(t, path+" succeeds again", func() bool { return c.Get(t, path).Code == http.StatusOK })
 	}
-}
-
-// TestHealthShutdown stops servers with a shutdown delay.
-func TestHealthShutdown(t *testing.T) {
-	kit.OnSQLite(t, func(t *testing.T, engine harness.Engine) {
-		server := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--shutdown-delay-duration=1h"}})
-		c := kit.NewClient(t, server.Config(t))
-		harness.Must(t, syscall.Kill(server.Pid(), syscall.SIGTERM))
-		harness.Eventually(t, "/readyz fails", func() bool { return c.Get(t, "/readyz").Code == http.StatusInternalServerError })
-		if body := string(c.Get(t, "/readyz").Body); !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
-			t.Errorf("/readyz returns\n%s", body)
-		}
-		c.Get(t, "/readyz/shutdown").Want(t, http.StatusInternalServerError)
-		c.Get(t, "/livez").OK(t)
-		c.Get(t, "/healthz").OK(t)
-		c.Post(t, "/api/v1/namespaces/default/configmaps", kit.ConfigMap("late", nil)).Created(t)
-	})
 }
 
 // TestHealthGrace starts servers that can't complete a start hook: a webhook keeps them from recreating a role.
