@@ -36,11 +36,7 @@ func TestClockAtStart(t *testing.T) {
 		t.Error("a data directory was created")
 	}
 	dataDir = left(t, leftStopped)
-	_, stderr, code := sqube.Run(t, serveArgs(t, dataDir), off(-day))
-	lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n") // the store may have warned before
-	if err := oneLine(lines[len(lines)-1]+"\n", "check this machine's clock"); code != 1 || err != nil {
-		t.Errorf("ended with code %d, %v:\n%s", code, err, stderr)
-	}
+	refusesAfterWarnings(t, "check this machine's clock", serveArgs(t, dataDir), off(-day)) // the store may have warned
 	refuses(t, "this machine's clock says 1970-", serveArgs(t, dataDir), off(-time.Since(time.Unix(1000, 0))))
 	serveIn(t, dataDir, nil)
 }

@@ -117,10 +117,10 @@ func refuses(t *testing.T, want string, args []string, options ...option) {
 	}
 }
 
-// refusesAfterWarnings is refuses for flags that are also logged.
-func refusesAfterWarnings(t *testing.T, want string, args []string) {
+// refusesAfterWarnings is refuses for what is also logged.
+func refusesAfterWarnings(t *testing.T, want string, args []string, options ...option) {
 	t.Helper()
-	stdout, stderr, code := sqube.Run(t, args)
+	stdout, stderr, code := sqube.Run(t, args, options...)
 	lines := strings.SplitAfter(strings.TrimSuffix(stderr, "\n"), "\n")
 	if err := oneLine(lines[len(lines)-1]+"\n", want); code != 1 || stdout != "" || err != nil {
 		t.Errorf("sqube %s\nended with code %d and wrote\n%s%s%v", strings.Join(args, " "), code, stdout, stderr, err)
