@@ -81,12 +81,12 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
 # These packages load the machine or measure memory, so each runs alone.
-HEAVY := ./test/serve ./test/crash/... ./test/flood ./test/bench
+HEAVY := ./test/serve ./test/crash/... ./test/flood
 
 # Tests mostly wait, so more of them run at once than there are processors. go test does not see that bin/sqube, outside the module of
 # test/tools, has changed.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer chromium bin/withpostgres ## run the tests that use sqube from outside
-	$(E2E) bin/withpostgres $(TEST) -p 2 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
+	$(E2E) bin/withpostgres $(TEST) -p 3 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
 	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
 	$(E2E) go test -C test/tools -vet=off -count 1 -timeout 10m ./envtest ./s3 ./console
 
