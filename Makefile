@@ -24,8 +24,9 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
-# The packages whose tests run under the race detector: the store, its engines, the server and the commands.
-RACE := ./sqlstore/... ./dialect/... ./server/... ./cmd/...
+# The packages whose tests run under the race detector: the store, its engines, the server and the commands. servertest comes first, since
+# its longest test mostly waits.
+RACE := ./server/servertest ./sqlstore/... ./dialect/... ./server/... ./cmd/...
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m
