@@ -17,7 +17,8 @@ type Shared map[string][]byte
 // SharedStore stores the shared files in a place that all servers of a cluster can reach; see package sharedkeys.
 type SharedStore interface {
 	// Update replaces the content, which is nil at first, with the result of change, and returns the new content. It calls change
-	// again if another server was faster. Errors of change are returned unchanged. change must not modify its argument.
+	// again if another server was faster, also after an error of change. Other errors of change are returned unchanged. change must not
+	// modify its argument.
 	Update(ctx context.Context, change func(Shared) (Shared, error)) (Shared, error)
 }
 

@@ -71,8 +71,16 @@ func (s *Store) Update(ctx context.Context, change func(pki.Shared) (pki.Shared,
 			}
 		}
 		next, err := change(kept)
-		if err != nil || !stale && kept != nil && maps.EqualFunc(next, kept, bytes.Equal) {
-			return next, err
+		if err != nil {
+			// Another server may have written keys since the row was read, and Guard.Check has then refused those made here.
+			now, _, readErr := s.store.Get(ctx, Resource, Name)
+			if readErr == nil && now != nil && (record == nil || now.Revision != record.Revision) {
+				continue
+			}
+			return nil, err
+		}
+		if !stale && kept != nil && maps.EqualFunc(next, kept, bytes.Equal) {
+			return next, nil
 		}
 		if w.Value, err = s.sealer.encode(ctx, next, o); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -85,6 +86,27 @@ func TestTheFirstWins(t *testing.T) {
 		if !maps.EqualFunc(files, results[0], bytes.Equal) {
 			t.Errorf("one server has %v, another %v", files, results[0])
 		}
+	}
+}
+
+// TestRefusedMeanwhile lets another server store its keys while this one's are checked, and so refused: it uses the other's.
+func TestRefusedMeanwhile(t *testing.T) {
+	store, key := newStore(t), newKey()
+	this, other := open(t, store, load(t, key)), open(t, store, load(t, key))
+	refused := errors.New("refused")
+	files, err := this.Update(t.Context(), func(kept pki.Shared) (pki.Shared, error) {
+		if kept != nil {
+			return kept, nil
+		}
+		_, err := update(t.Context(), other, pki.Shared{"ca.key": {1}})
+		harness.Must(t, err)
+		return nil, refused
+	})
+	if err != nil || !bytes.Equal(files["ca.key"], []byte{1}) {
+		t.Errorf("got %v, %v", files, err)
+	}
+	if _, err := this.Update(t.Context(), func(pki.Shared) (pki.Shared, error) { return nil, refused }); err != refused {
+		t.Errorf("refused keys that nobody changes: %v", err)
 	}
 }
 
