@@ -26,7 +26,9 @@ const (
 type Process struct {
 	*harness.Process // started last
 
-	command func() *exec.Cmd
+	binary  string
+	args    []string
+	prepare []func(*exec.Cmd)
 	keeper  *harness.Keeper
 	folder  string // of its output
 }
@@ -35,14 +37,7 @@ type Process struct {
 // the test has failed, the end of its output is shown.
 func Command(t testing.TB, args []string, prepare ...func(*exec.Cmd)) *Process {
 	t.Helper()
-	return start(t, func() *exec.Cmd {
-		cmd := exec.Command(Binary(t), args...)
-		cmd.Env = os.Environ()
-		for _, change := range prepare {
-			change(cmd)
-		}
-		return cmd
-	})
+	return start(t, Binary(t), args, prepare)
 }
 
 // Run runs sqube to its end, and returns what it wrote and its exit code, which is -1 if a signal ended it.
@@ -53,11 +48,11 @@ func Run(t testing.TB, args []string, prepare ...func(*exec.Cmd)) (stdout, stder
 	return p.Stdout(t), p.Log(t), code
 }
 
-func start(t testing.TB, command func() *exec.Cmd) *Process {
+func start(t testing.TB, binary string, args []string, prepare []func(*exec.Cmd)) *Process {
 	t.Helper()
 	keeper, err := harness.NewKeeper("")
 	harness.Must(t, err)
-	p := &Process{command: command, keeper: keeper, folder: t.TempDir()}
+	p := &Process{binary: binary, args: args, prepare: prepare, keeper: keeper, folder: t.TempDir()}
 	t.Cleanup(func() {
 		if err := errors.Join(p.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
 			t.Errorf("ending sqube: %v", err)
@@ -78,7 +73,11 @@ func (p *Process) Relaunch() (err error) {
 	if p.Runs() {
 		return errors.New("it is already running")
 	}
-	cmd := p.command()
+	cmd := exec.Command(p.binary, p.args...)
+	cmd.Env = os.Environ()
+	for _, change := range p.prepare {
+		change(cmd)
+	}
 	for name, stream := range map[string]func(*os.File){
 		"stdout": func(f *os.File) { cmd.Stdout = f },
 		"stderr": func(f *os.File) { cmd.Stderr = f },

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -91,6 +90,10 @@ func Launch(t testing.TB, o Options) *Server {
 		args = append(args, "--datastore", o.Datastore)
 	}
 	args = append(args, o.Args...)
+	prepare := []func(*exec.Cmd){func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, o.Env...) }}
+	if o.Prepare != nil {
+		prepare = append(prepare, o.Prepare)
+	}
 	datastore := "sqlite://" + filepath.Join(o.DataDir, "sqube.db")
 	if i := slices.Index(args, "--datastore"); i > 0 {
 		datastore = args[i+1]
@@ -101,14 +104,7 @@ func Launch(t testing.TB, o Options) *Server {
 		Kubeconfig: filepath.Join(o.DataDir, "admin.kubeconfig"),
 		DataDir:    o.DataDir,
 		Datastore:  datastore,
-		Process: start(t, func() *exec.Cmd {
-			cmd := exec.Command(o.Binary, args...)
-			cmd.Env = append(os.Environ(), o.Env...)
-			if o.Prepare != nil {
-				o.Prepare(cmd)
-			}
-			return cmd
-		}),
+		Process:    start(t, o.Binary, args, prepare),
 	}
 }
 
