@@ -109,7 +109,7 @@ func (s *Store) findNextExpiry(ctx context.Context) error {
 // due returns the deletions of objects that have expired, as many as one group may have.
 func (s *Store) due(ctx context.Context) ([]*Write, error) {
 	b := s.statement().setApart().add("SELECT id, api_group, resource, key, namespace, name, uid, labels, fields, value FROM log WHERE expires_at IS NOT NULL AND replaced_by IS NULL AND expires_at <= ")
-	b.add(b.arg(s.opts.Now().UnixMilli()) + " ORDER BY expires_at LIMIT " + b.arg(maxGroupWrites))
+	b.add(b.arg(s.opts.Now().UnixMilli()) + " ORDER BY expires_at").limit(maxGroupWrites)
 	var due []*Write
 	bytes := 0
 	err := s.run(ctx, b, func(row dialect.Row) error {

@@ -39,6 +39,12 @@ func (b *statement) arg(value any) string {
 	return "?"
 }
 
+// limit limits the rows. SQLite reads the value of a parameter that stands alone after LIMIT when it plans, and so parses the statement
+// again each time that a value is bound.
+func (b *statement) limit(rows int) *statement {
+	return b.add(" LIMIT CAST(" + b.arg(rows) + " AS bigint)")
+}
+
 func (s *Store) statement() *statement { return &statement{engine: s.engine} }
 
 // page adds the statement that selects the records of q, ordered by key. If the engine sends results as a whole, the result is
@@ -79,7 +85,7 @@ FROM (SELECT ` + columns + ", sum(" + size + ") OVER (ORDER BY l.id ROWS UNBOUND
 	if resource != nil {
 		b.add(" AND l.api_group = " + b.arg(resource.Group) + " AND l.resource = " + b.arg(resource.Name))
 	}
-	b.add(" ORDER BY l.id LIMIT " + b.arg(maxRows))
+	b.add(" ORDER BY l.id").limit(maxRows)
 	if whole {
 		b.add(") AS changes WHERE before < " + b.arg(maxBytes) + " ORDER BY id")
 	}
@@ -107,7 +113,7 @@ func (b *statement) count(q Query) *statement {
 		b.add(" UNION ALL SELECT id FROM log").replaced(q)
 	}
 	if q.Limit > 0 {
-		b.add(" LIMIT " + b.arg(q.Limit))
+		b.limit(q.Limit)
 	}
 	return b.add(") AS counted")
 }
@@ -131,7 +137,7 @@ func (b *statement) replaced(q Query) *statement {
 func (b *statement) ordered(q Query) *statement {
 	b.add(" ORDER BY key")
 	if q.Limit > 0 {
-		b.add(" LIMIT " + b.arg(q.Limit))
+		b.limit(q.Limit)
 	}
 	return b
 }
