@@ -151,7 +151,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.objects, hooks.self, b.outbound.tracing),
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
-		SoleServer: !o.SharedDatastore, Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
+		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
 	})
 }
 

@@ -180,11 +180,11 @@ func newSlimInformer(decorate generic.StorageDecorator, resync time.Duration) (c
 }
 
 // establishedWait is how long upstream's handler delays the first creation of a custom resource after its definition is
-// established, so that no server accepts an object that another one can't find yet.
+// established, so that other servers have probably seen it by then.
 const establishedWait = 2 * time.Second
 
-// withoutWait makes a definition look as if that time had passed. A single server does not need to wait, and
-// applying a definition together with its objects is two seconds faster.
+// withoutWait makes a definition look as if that time had passed. sqube's servers look for definitions that they have not seen
+// (awaitDefinition), so applying a definition together with its objects is two seconds faster.
 func withoutWait(definition definition) (definition, error) {
 	established := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
 	if established == nil || time.Since(established.LastTransitionTime.Time) >= establishedWait {

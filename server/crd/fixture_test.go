@@ -68,7 +68,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 			return r
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
-		SoleServer: true, Complete: complete,
+		Complete: complete,
 	}
 	for _, f := range change {
 		f(&config)

@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -62,6 +63,10 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		return
 	}
 	name := info.Resource + "." + info.APIGroup
+	if err := s.awaitDefinition(r.Context(), name, info.APIVersion); err != nil {
+		codecs.WriteError(w, r, err)
+		return
+	}
 	defer watchtask.AtEnd(r, s.inUse.begin(name))
 	// Upstream's handler would respond with 500 if the definition can't be read.
 	if _, err := s.inUse.Lister().Get(name); err != nil && !apierrors.IsNotFound(err) {
@@ -69,6 +74,44 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		return
 	}
 	s.reads.handler(info)(w, r)
+}
+
+const (
+	// definitionTimeout limits how long a request waits for a stored definition, which takes the informer milliseconds to see.
+	definitionTimeout = 5 * time.Second
+	definitionPoll    = 5 * time.Millisecond
+)
+
+// awaitDefinition returns when the server has seen the version of a definition that is stored and established, or there is none.
+// Otherwise a client that has seen it, or an object that another server took, would get 404 here.
+func (s *Server) awaitDefinition(ctx context.Context, name, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, definitionTimeout)
+	defer cancel()
+	for s.HasSynced() {
+		if d, err := s.informer.Lister().Get(name); err == nil && serves(d, version) {
+			return nil
+		}
+		d, err := s.whole.read(ctx, name)
+		if apierrors.IsNotFound(err) || err == nil && !serves(d, version) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(definitionPoll):
+		case <-ctx.Done():
+			err := apierrors.NewServiceUnavailable("this server has not seen the definition " + name + " yet, try again")
+			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+			return err
+		}
+	}
+	return nil
+}
+
+// serves reports whether a definition is established and has the version among those served.
+func serves(d definition, version string) bool {
+	return apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) && apihelpers.HasServedCRDVersion(d, version)
 }
 
 // writesProtobuf reports whether the body is protobuf, which custom resources do not support. Upstream's handler would panic.

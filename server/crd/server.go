@@ -107,15 +107,11 @@ func New(c Config) (*Server, error) {
 	})
 	s.establishing = establish.NewEstablishingController(s.informer, s.client)
 
-	var served informers.CustomResourceDefinitionInformer = s.inUse
-	if c.SoleServer {
-		served = seen{served, withoutWait}
-	}
 	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
 	options.DeleteCollectionWorkers = c.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is served elsewhere
-		served,
+		seen{s.inUse, withoutWait},
 		s.notFound,
 		options,
 		c.Admission,
@@ -285,7 +281,4 @@ type Config struct {
 	Resync time.Duration
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
-	// SoleServer means that no other server uses the same database, so there is no need to wait until all of them have a new
-	// definition. Optional.
-	SoleServer bool
 }

@@ -48,6 +48,7 @@ func TestReplicas(t *testing.T) {
 	t.Run("a list continues on another server with its continue token", func(t *testing.T) { listMoves(t, replicas) })
 	t.Run("a watch on any server sees the writes of all, once and in order", func(t *testing.T) { watchElsewhere(t, replicas) })
 	t.Run("a watch continues on another server with its resourceVersion", func(t *testing.T) { watchMoves(t, replicas) })
+	t.Run("a definition that one has established is served by all", func(t *testing.T) { defineElsewhere(t, replicas) })
 	t.Run("a token from one is valid on all", func(t *testing.T) { tokens(t, replicas) })
 	t.Run("the controllers move when their server dies or stops", func(t *testing.T) { controllersMove(t, replicas) })
 }
