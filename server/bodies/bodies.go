@@ -88,7 +88,7 @@ func (l *Limiter) Limit(next http.HandlerFunc, kinds Kinds) http.HandlerFunc {
 		defer b.share.Release()
 		switch {
 		case isYAML:
-			b.count = countYAML
+			b.count, b.isYAML = countYAML, true
 		case strings.HasSuffix(mediaType, "cbor"):
 			b.count = countCBOR
 		case mediaType == runtime.ContentTypeProtobuf:
@@ -109,6 +109,7 @@ type body struct {
 	limiter *Limiter
 	share   *apistorage.Share
 	count   func([]byte, *counter) error
+	isYAML  bool
 
 	counted io.Reader // nil before the first Read
 	err     error
@@ -143,7 +144,15 @@ func (b *body) read() (io.Reader, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	return bytes.NewReader(data), b.reserve(2*len(data) + c.objects*objectBytes + c.values*valueBytes)
+	if err := b.reserve(2*len(data) + c.objects*objectBytes + c.values*valueBytes); err != nil {
+		return nil, err
+	}
+	if b.isYAML {
+		if broken := brokenLines(data); b.limiter.maxBytes <= 0 || int64(len(broken)) <= b.limiter.maxBytes {
+			data = broken
+		}
+	}
+	return bytes.NewReader(data), nil
 }
 
 // reserve waits until the body may take that much more memory.

@@ -58,9 +58,11 @@ func (a answered) write(ctx context.Context, write func(context.Context) (runtim
 type answeredCreater struct {
 	rest.Creater
 	answered
+	hidden *hiddenFields
 }
 
 func (c answeredCreater) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	c.hidden.show()
 	return c.write(ctx, func(ctx context.Context) (runtime.Object, error) {
 		return c.Creater.Create(ctx, obj, validate, options)
 	})
@@ -70,12 +72,17 @@ func (c answeredCreater) Create(ctx context.Context, obj runtime.Object, validat
 type answeredUpdater struct {
 	rest.Updater
 	answered
+	hidden *hiddenFields
 }
 
 func (u answeredUpdater) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (_ runtime.Object, created bool, err error) {
 	stack.Write()
+	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, updated, _ runtime.Object) (runtime.Object, error) {
+		u.hidden.show()
+		return updated, nil
+	})
 	written, err := u.write(ctx, func(ctx context.Context) (written runtime.Object, err error) {
 		written, created, err = u.Updater.Update(ctx, name, info, create, update, forceAllowCreate, options)
 		return written, err

@@ -78,7 +78,8 @@ func create(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	if creater, ok := storage.(rest.Creater); ok {
 		answers := answersOf(storage, scope)
 		return func(w http.ResponseWriter, r *http.Request) {
-			handlers.CreateResource(answeredCreater{creater, answers.to(r)}, scope, admit)(w, r)
+			hidden := &hiddenFields{Interface: admit}
+			handlers.CreateResource(answeredCreater{creater, answers.to(r), hidden}, scope, hidden)(w, r)
 		}
 	}
 	return nil
@@ -92,7 +93,8 @@ func update(storage rest.Storage, scope *handlers.RequestScope, admit admission.
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.UpdateResource(answeredUpdater{updater, answers.to(r)}, scope, admit)(w, r)
+		hidden := &hiddenFields{Interface: admit}
+		handlers.UpdateResource(answeredUpdater{updater, answers.to(r), hidden}, scope, hidden)(w, r)
 	}
 }
 
@@ -118,7 +120,10 @@ func patch(storage rest.Storage, scope *handlers.RequestScope, admit admission.I
 	}
 	answers := answersOf(storage, scope)
 	return func(w http.ResponseWriter, r *http.Request) {
-		handlers.PatchResource(answeredPatcher{patcher, answeredUpdater{patcher, answers.to(r)}}, scope, admit, patches)(w, r)
+		hidden := &hiddenFields{Interface: admit}
+		storage := answeredPatcher{patcher, answeredUpdater{patcher, answers.to(r), hidden}}
+		r, scope := unmanaged(r, scope)
+		handlers.PatchResource(storage, scope, hidden, patches)(w, r)
 	}
 }
 
