@@ -51,6 +51,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
+		ctx := context.WithoutCancel(ctx) // otherwise the driver starts a goroutine for each statement; the end of ctx ends the transaction
 		at, ahead := dialect.CommitTime(group)
 		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group), at, ahead).Scan(&committed.Last, &committed.WrittenAt); err != nil {
 			return err
@@ -144,7 +145,10 @@ func (e *Engine) transact(ctx context.Context, op string, do func(*sql.Tx) error
 		return e.writeFailure(op, err)
 	}
 	if err := do(tx); err != nil {
-		_ = tx.Rollback() // the cause is returned; the driver rolls back a lost connection
+		_ = tx.Rollback()                         // the cause is returned; the driver rolls back a lost connection
+		if ctx.Err() != nil && codeOf(err) == 0 { // not SQLite's: the transaction is done, or its statements are closed
+			err = ctx.Err()
+		}
 		return e.writeFailure(op, err)
 	}
 	if err := tx.Commit(); err != nil {

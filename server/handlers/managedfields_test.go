@@ -145,4 +145,3 @@ func TestManagedFieldsAfterAdmission(t *testing.T) {
 		c.send("DELETE", configMaps+"/a", "", "", http.StatusOK, nil)
 	}
 }
-
