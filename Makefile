@@ -24,9 +24,10 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
-# The packages whose tests run under the race detector: the store, its engines, the server and the commands. servertest comes first, since
-# its longest test mostly waits.
-RACE := ./server/servertest ./sqlstore/... ./dialect/... ./server/... ./cmd/...
+# The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that have goroutines,
+# locks or parallel tests. servertest comes first, since its longest test mostly waits.
+CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\bsync\.(Mutex|RWMutex|WaitGroup|Map|Pool|Cond)|\batomic\.|\.Go\(|Parallel\(\)
+RACE = ./server/servertest $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m
@@ -67,11 +68,12 @@ nfpm: ## build bin/nfpm, which writes the packages
 
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
-# The other packages leave the processors to apistorage, since upstream's suite gives the store a few seconds for a hundred writes.
+# The other packages leave the processors to apistorage, since upstream's suite gives the store a few seconds for a hundred writes. Three
+# of them run at once, since they also wait.
 race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
 	export CGO_ENABLED=1; go build $(RACE_FLAGS) $(RACE); \
 	bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage & apistorage=$$!; \
-	nice -n 19 bin/withpostgres $(TEST) $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
+	nice -n 19 bin/withpostgres $(TEST) -p 3 $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
 	wait $$apistorage && [ $$others = ok ]
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
