@@ -21,7 +21,7 @@ const profileSeconds = 1
 // none.
 func (s *session) profiled(ctx context.Context, p phase) (result, error) {
 	folder := s.sizes.Profiles
-	if folder == "" || s.server.ReadOnly || strings.HasPrefix(p.name, phaseStart) || strings.HasPrefix(p.name, "restart") || p.name == phaseScaleTakeover {
+	if folder == "" || s.server.ReadOnly || strings.HasPrefix(p.name, phaseStart) || strings.HasPrefix(p.name, "restart") || strings.HasSuffix(p.name, ": restart") || p.name == phaseScaleTakeover {
 		return p.run(s, ctx)
 	}
 	folder = filepath.Join(folder, s.server.Name, strings.NewReplacer(" ", "-", ",", "").Replace(p.name))
