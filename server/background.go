@@ -27,13 +27,13 @@ type background struct {
 	controllers controllers.Config
 }
 
-func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
+func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *background, err error) {
 	made := &background{}
 	b.informers.Sleep = whileEmpty(b, a)
-	if o := b.options; o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0 {
+	if o := b.options; o.fair() {
 		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
-	if made.bootstrap, err = newBootstrap(b, s, a); err != nil {
+	if made.bootstrap, err = newBootstrap(ctx, b, s, a); err != nil {
 		return nil, err
 	}
 	if made.controllers, err = newControllers(b, s, a); err != nil {
@@ -46,7 +46,7 @@ func newBackground(b *base, s *security, a *apis) (_ *background, err error) {
 	return made, nil
 }
 
-func newBootstrap(b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
+func newBootstrap(ctx context.Context, b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
 	if b.options.ReadOnly != "" {
 		return &bootstrap.Bootstrap{}, nil
 	}
@@ -59,7 +59,7 @@ func newBootstrap(b *base, s *security, a *apis) (*bootstrap.Bootstrap, error) {
 		endpoint.Lease = bootstrap.EndpointLease
 	}
 	return bootstrap.New(bootstrap.Config{
-		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC, Store: directly(b, s, a),
+		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC, Stored: storeDefaults(ctx, b, s),
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: a.resources.Repair.Run},
 		Endpoint: endpoint, InMemory: o.InMemory, Seldom: o.seldom(),
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{

@@ -35,6 +35,7 @@ type base struct {
 	pki           *pki.PKI
 	encryption    *encryption.Encryption
 	objectCounter *objectCounter
+	fresh         bool // the database had just been created
 	written       *written
 	storage       generic.StorageDecorator // makes a resource's storage, encrypted and counted
 
@@ -52,7 +53,8 @@ type base struct {
 
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
 	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
-	b.written = newWritten(o, store)
+	b.fresh = store.Stats().Revision <= emptyRevision
+	b.written = newWritten(o, b.fresh)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err
 	}

@@ -307,9 +307,9 @@ type written struct {
 	done chan struct{}
 }
 
-func newWritten(o *Options, store *sqlstore.Store) *written {
+func newWritten(o *Options, fresh bool) *written {
 	w := &written{done: make(chan struct{})}
-	if o.SharedDatastore || store.Stats().Revision > emptyRevision {
+	if o.SharedDatastore || !fresh {
 		w.note()
 	}
 	return w

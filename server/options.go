@@ -51,6 +51,11 @@ func (o *Options) seldom() time.Duration {
 	return 0
 }
 
+// fair reports whether requests share the limits by priority and fairness.
+func (o *Options) fair() bool {
+	return o.Features.EnablePriorityAndFairness && o.MaxInFlight+o.MaxMutatingInFlight > 0
+}
+
 // resync is how often controllers of definitions and APIServices process all of them, as in kube-apiserver; never with Virtual.
 func (o *Options) resync() time.Duration {
 	if o.Virtual {

@@ -49,7 +49,7 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	background, err := newBackground(base, security, apis)
+	background, err := newBackground(ctx, base, security, apis)
 	if err != nil {
 		return nil, err
 	}

@@ -5,24 +5,19 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
-	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	systemclasses "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
@@ -43,8 +38,8 @@ type Config struct {
 	KubeletClient string
 	// RBAC means that the authorizer RBAC is in use, on Informers.
 	RBAC bool
-	// Store stores default roles that another server of the process has created before. Nil sends requests for all.
-	Store StoreFunc
+	// Stored means that the default objects have just been stored: see Defaults.
+	Stored bool
 	// Services is the address space of Services.
 	Services Services
 	// Endpoint is where this server is reached.
@@ -109,7 +104,7 @@ func New(c Config) (*Bootstrap, error) {
 	hooks := append(beforeService,
 		rbacHook(func(ctx context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(within(ctx, config))
-		}, c.Store, c.KubeletClient, authorizer),
+		}, c.KubeletClient, authorizer),
 		priorityClassesHook(client),
 		flowControlHook(client, cmp.Or(c.Seldom, flowControlInterval)),
 		serviceRepairHook(c.Services.Repair),
@@ -120,6 +115,9 @@ func New(c Config) (*Bootstrap, error) {
 		legacyTokenHook(client, namespaces),
 	)
 	for _, h := range hooks {
+		if c.Stored && h.stored != nil {
+			h.ensure = h.stored
+		}
 		h.done, h.ended = make(chan struct{}), make(chan struct{})
 	}
 	return &Bootstrap{hooks}, nil
@@ -235,7 +233,8 @@ func namespacesHook(client kubernetes.Interface, informer coreinformers.Namespac
 				return ensureNamespace(ctx, client, name)
 			})
 		},
-		serve: readyAtOnce(func(ctx context.Context) { controller.Run(ctx.Done()) }),
+		stored: nothing,
+		serve:  readyAtOnce(func(ctx context.Context) { controller.Run(ctx.Done()) }),
 	}
 }
 
@@ -276,65 +275,6 @@ func priorityClassesHook(client kubernetes.Interface) *hook {
 				return nil
 			})
 		},
+		stored: nothing,
 	}
-}
-
-// StoreFunc stores an object as a request to create it would, and returns what is stored. The object has the managed fields that such a
-// request has led to before.
-type StoreFunc func(context.Context, runtime.Object) (runtime.Object, error)
-
-// repeatable are the objects that requests of this process have created, by type and name.
-var repeatable sync.Map
-
-// create creates an object by a request. Once another server of the process has created it, it is stored without one: the requests
-// for the default roles are most of what the start of a server takes.
-func create[P interface {
-	metav1.Object
-	runtime.Object
-}](ctx context.Context, store StoreFunc, wanted P, o metav1.CreateOptions, request func(context.Context, P, metav1.CreateOptions) (P, error)) (P, error) {
-	key := fmt.Sprintf("%T %s", wanted, wanted.GetName())
-	before, ok := repeatable.Load(key)
-	if ok && store != nil && equality.Semantic.DeepEqual(content(before.(P)), content(wanted)) {
-		object := content(wanted)
-		object.SetManagedFields(before.(P).GetManagedFields())
-		if stored, err := store(ctx, object.DeepCopyObject()); err == nil {
-			return stored.(P), nil
-		} // after an error, the request will show it
-	}
-	made, err := request(ctx, wanted, o)
-	if err == nil && !ok {
-		repeatable.Store(key, made.DeepCopyObject())
-	}
-	return made, err
-}
-
-// content returns a copy of an object without what is different on each server.
-func content[P metav1.Object](object P) P {
-	c := any(object).(runtime.Object).DeepCopyObject().(P)
-	c.SetUID("")
-	c.SetResourceVersion("")
-	c.SetCreationTimestamp(metav1.Time{})
-	c.SetManagedFields(nil)
-	any(c).(runtime.Object).GetObjectKind().SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(""))
-	return c
-}
-
-type clusterRoles struct {
-	rbacclient.ClusterRoleInterface
-	store StoreFunc
-}
-
-// Create implements ClusterRoleInterface.
-func (c clusterRoles) Create(ctx context.Context, role *rbacv1.ClusterRole, o metav1.CreateOptions) (*rbacv1.ClusterRole, error) {
-	return create(ctx, c.store, role, o, c.ClusterRoleInterface.Create)
-}
-
-type clusterRoleBindings struct {
-	rbacclient.ClusterRoleBindingInterface
-	store StoreFunc
-}
-
-// Create implements ClusterRoleBindingInterface.
-func (c clusterRoleBindings) Create(ctx context.Context, binding *rbacv1.ClusterRoleBinding, o metav1.CreateOptions) (*rbacv1.ClusterRoleBinding, error) {
-	return create(ctx, c.store, binding, o, c.ClusterRoleBindingInterface.Create)
 }

@@ -38,6 +38,7 @@ func flowControlHook(client kubernetes.Interface, interval time.Duration) *hook 
 	return &hook{
 		name:   flowcontrolrest.PostStartHookName,
 		ensure: ensure,
+		stored: nothing,
 		serve: readyAtOnce(func(ctx context.Context) {
 			_ = wait.PollUntilContextCancel(ctx, interval, false, func(ctx context.Context) (bool, error) {
 				if err := ensure(ctx); err != nil && ctx.Err() == nil {

@@ -33,6 +33,8 @@ type hook struct {
 	after []*hook
 	// ensure, if set, creates what is missing. It is called again until it returns nil, or until a request has panicked.
 	ensure func(context.Context) error
+	// stored, if set, takes the place of ensure if what that creates has just been stored.
+	stored func(context.Context) error
 	// serve, if set, runs after ensure until the context ends. It calls ready when the objects exist, within startTimeout, and returns
 	// when everything it started has returned. An error stops the server.
 	serve func(ctx context.Context, ready func()) error
@@ -88,6 +90,9 @@ func (h *hook) run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// nothing is a hook.stored.
+func nothing(context.Context) error { return nil }
 
 var errLate = fmt.Errorf("was not done within %s: see the log, and whether the database responds", startTimeout)
 

@@ -38,7 +38,7 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 		min  int // the least number of objects that it creates
 	}{
 		{namespacesHook(client, shared.Core().V1().Namespaces()), 4},
-		{rbacHook(only(client), nil, "kubelet-client", nil), 100},
+		{rbacHook(only(client), "kubelet-client", nil), 100},
 		{priorityClassesHook(client), 2},
 		{flowControlHook(client, flowControlInterval), 15},
 	} {
@@ -64,7 +64,7 @@ func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interfa
 
 func TestRolesRegainMissingRulesAndKeepAddedRules(t *testing.T) {
 	client := fake.NewClientset()
-	hook := rbacHook(only(client), nil, "kubelet-client", nil)
+	hook := rbacHook(only(client), "kubelet-client", nil)
 	harness.Must(t, hook.ensure(t.Context()))
 	roles := client.RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})

@@ -44,7 +44,7 @@ import (
 // context, so their client has one; see within.
 //
 // It is done when the authorizer RBAC, if it is in use, has all of them from its informers: controllers that start then are not refused.
-func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), store StoreFunc, kubeletClient string, authorizer rbacinformers.Interface) *hook {
+func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), kubeletClient string, authorizer rbacinformers.Interface) *hook {
 	return &hook{
 		name: rbacrest.PostStartHookName, // not after the namespaces: the reconciler creates those it needs
 		ensure: func(ctx context.Context) error {
@@ -52,14 +52,14 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 			if err != nil {
 				return err
 			}
-			tasks, err := clusterRoleTasks(ctx, client, store)
+			tasks, err := clusterRoleTasks(ctx, client)
 			if notServed(err) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			bindings, err := clusterRoleBindingTasks(ctx, client, store, kubeletClient)
+			bindings, err := clusterRoleBindingTasks(ctx, client, kubeletClient)
 			if err != nil {
 				return err
 			}
@@ -77,6 +77,21 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 			for _, task := range tasks {
 				if err := task.arrives(ctx, authorizer); err != nil {
 					return err
+				}
+			}
+			return nil
+		},
+		stored: func(ctx context.Context) error {
+			if authorizer == nil {
+				return nil
+			}
+			for _, informer := range []cache.SharedIndexInformer{
+				authorizer.ClusterRoles().Informer(), authorizer.ClusterRoleBindings().Informer(), authorizer.Roles().Informer(), authorizer.RoleBindings().Informer(),
+			} {
+				select {
+				case <-informer.HasSyncedChecker().Done():
+				case <-ctx.Done():
+					return fmt.Errorf("wait for the informers of roles: %w", ctx.Err())
 				}
 			}
 			return nil
@@ -189,13 +204,13 @@ func (l listedBinding) Get(namespace, name string) (reconciliation.RoleBinding, 
 	return l.get(namespace, name)
 }
 
-func clusterRoleTasks(ctx context.Context, client kubernetes.Interface, store StoreFunc) ([]*reconcileTask, error) {
+func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]*reconcileTask, error) {
 	list, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list cluster roles: %w", err)
 	}
 	present := byName(list.Items)
-	live := reconciliation.ClusterRoleModifier{Client: clusterRoles{client.RbacV1().ClusterRoles(), store}}
+	live := reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
 	var tasks []*reconcileTask
 	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), []rbacv1.ClusterRole{servingApproverClusterRole()}, historyRoles()) {
 		existing, found := present[role.Name]
@@ -206,13 +221,13 @@ func clusterRoleTasks(ctx context.Context, client kubernetes.Interface, store St
 	return tasks, nil
 }
 
-func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, store StoreFunc, kubeletClient string) ([]*reconcileTask, error) {
+func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, kubeletClient string) ([]*reconcileTask, error) {
 	list, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list cluster role bindings: %w", err)
 	}
 	present := byName(list.Items)
-	live := reconciliation.ClusterRoleBindingClientAdapter{Client: clusterRoleBindings{client.RbacV1().ClusterRoleBindings(), store}}
+	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
 	var tasks []*reconcileTask
 	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient), servingApproverBinding()}) {
 		existing, found := present[binding.Name]
