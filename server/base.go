@@ -53,7 +53,7 @@ type base struct {
 
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
 	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
-	b.fresh = store.Stats().Revision <= emptyRevision
+	b.fresh = store.Stats().Revision <= sqlstore.EmptyRevision
 	b.written = newWritten(o, b.fresh)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
 		return nil, err

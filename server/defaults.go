@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // storeDefaults stores the default objects in a new database, and reports whether it has stored all of them. Some 250 requests, which take
@@ -26,6 +27,12 @@ func storeDefaults(ctx context.Context, b *base, s *security) bool {
 		return controllers.Runs(b.options.Controllers, b.options.OtherControllers, "clusterrole-aggregation-controller")
 	})
 	var storing errgroup.Group // one group of writes
+	for _, w := range writes {
+		// What is read before its first write is in memory from then on.
+		if n, err := b.store.Count(ctx, sqlstore.Query{Resource: w.Resource, Limit: 1}); n > 0 || err != nil {
+			return false
+		}
+	}
 	for _, w := range writes {
 		storing.Go(func() error {
 			_, err := b.store.Write(ctx, w)

@@ -315,9 +315,6 @@ func newWritten(o *Options, fresh bool) *written {
 	return w
 }
 
-// emptyRevision is that of a database that has just been created.
-const emptyRevision = 1
-
 func (w *written) note() { w.once.Do(func() { close(w.done) }) }
 
 // byClients notes that a client writes.

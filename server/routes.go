@@ -26,7 +26,7 @@ import (
 // routes returns the handler of all paths.
 func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]access.OpenIDDocument) http.Handler {
 	router := mux.NewRouter().SkipClean(true)
-	paths := &paths{router: router}
+	paths := &paths{router: router, exact: map[string]http.Handler{}}
 
 	router.PathPrefix("/openapi/").Handler(documents)
 	s.health(paths)
@@ -45,9 +45,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
 	s.installPages(paths)
 	for _, path := range []string{"/", "/index.html"} {
-		router.Handle(path, s.index(paths.seen))
+		paths.exact[path] = s.index(paths.seen)
 	}
-	return api.Handler(router)
+	return api.Handler(paths)
 }
 
 // installPages adds the pages /statusz (KEP-4827) and /flagz (KEP-4828), which users in the group system:monitoring may read.
@@ -79,16 +79,26 @@ func (s *Server) index(fixed []string) http.HandlerFunc {
 	}
 }
 
-// paths adds handlers to a router and records their paths.
+// paths serves single paths, and leaves the others to a router, which would compile a regular expression for each of more than a hundred.
 type paths struct {
 	router *mux.Router
+	exact  map[string]http.Handler
 	seen   []string
 }
 
 // Handle implements the mux of package healthz.
 func (p *paths) Handle(path string, handler http.Handler) {
-	p.router.Handle(path, handler)
+	p.exact[path] = handler
 	p.seen = append(p.seen, path)
+}
+
+// ServeHTTP implements http.Handler.
+func (p *paths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if handler, ok := p.exact[r.URL.Path]; ok {
+		handler.ServeHTTP(w, r)
+		return
+	}
+	p.router.ServeHTTP(w, r)
 }
 
 // handleTree adds the handler of a path, and of the paths below it.

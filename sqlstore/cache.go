@@ -25,6 +25,7 @@ type cache struct {
 	mu          sync.Mutex
 	position    int64 // changes up to here are in the collections
 	collections map[Resource]*collection
+	empty       bool  // the log was empty at first, so resources that have not got a collection since have no rows
 	bytes       int64 // of all collections, without older
 	older       int64 // bytes that collections keep only for lists that began earlier
 	clock       int64 // counts reads, for collection.used
@@ -82,6 +83,8 @@ func (c *cache) apply(to int64, changes []*Change) {
 		delete(c.sizes, change.Resource)
 		col := c.collections[change.Resource]
 		switch {
+		case col == nil && c.empty:
+			c.collections[change.Resource] = &collection{}
 		case col == nil:
 		case col.filling != nil:
 			if col.filling.bytes += change.size(); col.filling.bytes > c.budget {
@@ -267,6 +270,7 @@ func (c *cache) reset(position int64) {
 	}
 	c.bytes, c.older = 0, 0 // collections being filled have none yet
 	clear(c.sizes)
+	c.empty = false
 	c.encodings.shrink(0)
 	c.position = max(c.position, position)
 	c.recent.reset(c.position)
@@ -280,6 +284,9 @@ func (c *cache) lookup(resource Resource, revision int64) (snap *snapshot, at in
 	col := c.collections[resource]
 	if col == nil {
 		col = &collection{}
+		if c.empty {
+			col.rows, col.filled, col.changed = newTree(byKey), c.position, c.position
+		}
 		c.collections[resource] = col
 	}
 	c.clock++
@@ -305,7 +312,11 @@ type collectionSize struct{ objects, bytes int64 }
 func (c *cache) sizeOf(resource Resource) (size collectionSize, known bool, position int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if col := c.collections[resource]; col != nil && col.rows != nil {
+	col := c.collections[resource]
+	if col == nil && c.empty {
+		return collectionSize{}, true, c.position
+	}
+	if col != nil && col.rows != nil {
 		return collectionSize{int64(col.rows.Len()), col.values}, true, c.position
 	}
 	size, known = c.sizes[resource]

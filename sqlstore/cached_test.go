@@ -242,3 +242,36 @@ func TestOlderSnapshots(t *testing.T) {
 		t.Errorf("after a reset, the cache counts %d bytes", c.size())
 	}
 }
+
+// TestEmptyLog checks that collections of a new log are in memory without having been read, unless they were changed first.
+func TestEmptyLog(t *testing.T) {
+	c := newCache(1<<20, EmptyRevision)
+	c.empty = true
+	name := func(name string) Resource { return Resource{Name: name} }
+	begins := func(resource Resource) bool {
+		snap, _, _, begins := c.lookup(resource, 0)
+		if begins != (snap == nil) {
+			t.Errorf("the snapshot of %s is %v", resource.Name, snap)
+		}
+		return begins
+	}
+	if begins(name("read")) {
+		t.Error("an empty collection is read from the database")
+	}
+	for i, resource := range []Resource{name("read"), name("changed")} {
+		revision := int64(EmptyRevision + 1 + i)
+		c.apply(revision, []*Change{{Resource: resource, Operation: dialect.Create, Record: Record{Revision: revision, Key: "x", Value: []byte("{}")}}})
+	}
+	if size, known, _ := c.sizeOf(name("read")); !known || size.objects != 1 || begins(name("read")) {
+		t.Errorf("a collection in memory has %d objects", size.objects)
+	}
+	if _, known, _ := c.sizeOf(name("changed")); known || !begins(name("changed")) {
+		t.Error("a collection that was changed before its first read is taken for empty")
+	}
+	if size, known, _ := c.sizeOf(name("other")); !known || size.objects != 0 {
+		t.Errorf("a collection that has not changed has %d objects", size.objects)
+	}
+	if c.reset(10); !begins(name("other")) {
+		t.Error("after missed changes, a collection is taken for empty")
+	}
+}

@@ -218,6 +218,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 		s.superseded.raise(at.Revision, at.Revision)
 	}
 	s.cache = newCache(s.opts.CacheBytes, at.Revision)
+	s.cache.empty = at.Revision <= EmptyRevision
 	s.memory = newMemory(s.opts.FollowerMemory)
 	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -235,6 +236,9 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.done.Go(s.commit)
 	return s, nil
 }
+
+// EmptyRevision is that of a log that has just been created.
+const EmptyRevision = 1
 
 // Close ends background work, commits what is queued, ends all subscriptions and closes the database.
 func (s *Store) Close() error {

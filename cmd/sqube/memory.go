@@ -38,8 +38,8 @@ const (
 	// quietInterval is the time without a collection after which the server is quiet, and idleInterval that after which it is idle.
 	quietInterval = 2 * time.Second
 	idleInterval  = 30 * time.Second
-	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start.
-	startPercent = 200
+	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start, with this a twentieth.
+	startPercent = 400
 )
 
 // paceCollector sets GOGC to startPercent. It returns a function, to be called when the server is ready, that adjusts GOGC as

@@ -42,11 +42,11 @@ func createPods(n int) (group []dialect.Write) {
 // newBusyFixture returns a storage of manyPods pods, with that timeout for database accesses.
 func newBusyFixture(t *testing.T, timeout time.Duration) *fixture {
 	engine := storetest.OpenEngine(t, engines.SQLite(t))
-	f := newFixtureOn(t, storetest.Start(t, engine, sqlstore.Options{Timeout: timeout}))
-	f.Transformer = trimmed{}
 	if _, err := engine.Commit(t.Context(), createPods(manyPods)); err != nil {
 		t.Fatal(err)
 	}
+	f := newFixtureOn(t, storetest.Start(t, engine, sqlstore.Options{Timeout: timeout}))
+	f.Transformer = trimmed{}
 	return f
 }
 

@@ -168,10 +168,7 @@ func FuzzRawJSON(f *testing.F) {
 	}
 	kind := metav1.TypeMeta{Kind: "ControllerRevision", APIVersion: "apps/v1"}
 	kinds := &Kinds{Scheme: scheme.Scheme}
-	protobuf, err := kinds.protobufKindOf(&appsv1.ControllerRevision{}, appsv1.SchemeGroupVersion)
-	if err != nil {
-		f.Fatal(err)
-	}
+	protobuf := kinds.protobufKindOf(&appsv1.ControllerRevision{}, appsv1.SchemeGroupVersion)
 	s := &Storage{Config: Config{Codec: scheme.Codecs.LegacyCodec(appsv1.SchemeGroupVersion)}, protobuf: protobuf}
 	f.Fuzz(func(t *testing.T, raw, fields []byte, text string) {
 		if !utf8.ValidString(text) || !json.Valid(raw) || string(bytes.TrimSpace(raw)) == "null" || !json.Valid(fields) || fields[0] != '{' {
@@ -194,7 +191,7 @@ func FuzzRawJSON(f *testing.F) {
 		}
 		want, err := revision.Marshal()
 		harness.Must(t, err)
-		if got, _, err := protobuf.message.Append(nil, stored, "7"); err != nil || !bytes.Equal(got, want) {
+		if got, _, err := protobuf.forms().message.Append(nil, stored, "7"); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("in protobuf it is\n%q instead of\n%q, %v", got, want, err)
 		}
 		if want, err = json.Marshal(revision); err != nil {

@@ -19,13 +19,18 @@ import (
 type protobufKind struct {
 	scheme   *runtime.Scheme
 	kind     metav1.TypeMeta
-	raw      bool   // its objects may hold a RawExtension
 	head     []byte // the beginning of the JSON of its objects
-	message  *transcode.Type
-	cells    *transcode.Filter    // see Kinds.Cells
+	forms    func() forms
 	complete func(runtime.Object) // see Kinds.Complete; may be nil
 	internal reflect.Type
 	empty    func() unmarshaler
+}
+
+// forms are derived from a kind's type when its objects are first used.
+type forms struct {
+	raw     bool // objects may hold a RawExtension
+	message *transcode.Type
+	cells   *transcode.Filter // see Kinds.Cells
 }
 
 // unmarshaler is implemented by generated types.
@@ -49,40 +54,46 @@ type Kinds struct {
 
 // protobufKindOf returns the protobufKind of internal, an object as storages return it, when stored in version. It is nil for
 // kinds that are not built in or have no generated encoding.
-func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVersioner) (*protobufKind, error) {
+func (k *Kinds) protobufKindOf(internal runtime.Object, version runtime.GroupVersioner) *protobufKind {
 	if k == nil || version == nil {
-		return nil, nil
+		return nil
 	}
 	kinds, _, err := k.Scheme.ObjectKinds(internal)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
 	stored, ok := version.KindForGroupVersionKinds(kinds)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	obj, err := k.Scheme.New(stored)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
 	_, nested := obj.(runtime.NestedObjectDecoder)
 	if _, ok := obj.(unmarshaler); !ok || nested {
-		return nil, nil
-	}
-	message, err := transcode.For(obj)
-	if err != nil {
-		return nil, nil
+		return nil
 	}
 	kind := metav1.TypeMeta{Kind: stored.Kind, APIVersion: stored.GroupVersion().String()}
-	cells, err := message.Filter(k.Cells[kind])
-	if err != nil {
-		return nil, fmt.Errorf("the fields that the cells of %s show: %w", stored, err)
-	}
 	t := reflect.TypeOf(obj).Elem()
 	return &protobufKind{
-		scheme: k.Scheme, kind: kind, raw: holdsRaw(t, map[reflect.Type]bool{}), head: head(kind), message: message, cells: cells, complete: k.Complete[kind],
-		internal: reflect.TypeOf(internal), empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
-	}, nil
+		scheme: k.Scheme, kind: kind, head: head(kind), complete: k.Complete[kind], internal: reflect.TypeOf(internal),
+		forms: sync.OnceValue(func() forms { return k.formsOf(obj, kind) }),
+		empty: func() unmarshaler { return reflect.New(t).Interface().(unmarshaler) },
+	}
+}
+
+// formsOf panics if Kinds.Cells names a field that the kind does not have.
+func (k *Kinds) formsOf(obj runtime.Object, kind metav1.TypeMeta) forms {
+	message, err := transcode.For(obj)
+	if err != nil {
+		panic(err) // but the type is generated
+	}
+	cells, err := message.Filter(k.Cells[kind])
+	if err != nil {
+		panic(fmt.Errorf("the fields that the cells of %s show: %w", kind, err))
+	}
+	return forms{raw: holdsRaw(reflect.TypeOf(obj).Elem(), map[reflect.Type]bool{}), message: message, cells: cells}
 }
 
 // is reports whether data is the JSON of an object in the storage version.
@@ -145,7 +156,7 @@ var errInexact = errors.New("the object is not the same in protobuf")
 func (k *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revision int64, cells bool) error {
 	if encoding == nil {
 		buffer := buffers.Get().(*[]byte)
-		message, exact, err := k.message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
+		message, exact, err := k.forms().message.Append((*buffer)[:0], data, strconv.FormatInt(revision, 10))
 		defer putBuffer(buffer, message)
 		if err != nil {
 			return err
@@ -159,7 +170,7 @@ func (k *protobufKind) unmarshal(data, encoding []byte, into unmarshaler, revisi
 		return into.Unmarshal(encoding)
 	}
 	buffer := buffers.Get().(*[]byte)
-	less, err := k.cells.Append((*buffer)[:0], encoding)
+	less, err := k.forms().cells.Append((*buffer)[:0], encoding)
 	defer putBuffer(buffer, less)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (o *Raw) storedMessage(b []byte) (message, grown []byte, ok bool) {
 	if !k.is(o.data) {
 		return nil, b, false
 	}
-	grown, exact, err := k.message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
+	grown, exact, err := k.forms().message.Append(b, o.data, strconv.FormatInt(o.revision, 10))
 	if err != nil {
 		return nil, b, false
 	}

@@ -115,9 +115,7 @@ func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
 			return nil, nil, err
 		}
 		s.decodedBudget, s.heldBudget = decodedBudget, heldBudget
-		if s.protobuf, err = kinds.protobufKindOf(newObject(), config.EncodeVersioner); err != nil {
-			return nil, nil, err
-		}
+		s.protobuf = kinds.protobufKindOf(newObject(), config.EncodeVersioner)
 		if s.exact != nil {
 			s.exact = exact
 		}

@@ -27,7 +27,7 @@ var (
 // keepJSON returns obj, or a copy in the storage version with stand-ins for the JSON that encoding/json would change. It returns
 // errText for JSON that is not UTF-8.
 func (k *protobufKind) keepJSON(obj runtime.Object) (runtime.Object, keptJSON, error) {
-	if k == nil || !k.raw && !managedJSON(obj) {
+	if k == nil || !k.forms().raw && !managedJSON(obj) {
 		return obj, nil, nil
 	}
 	versioned, err := k.scheme.ConvertToVersion(obj, k.kind.GroupVersionKind().GroupVersion())
