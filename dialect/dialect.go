@@ -75,6 +75,9 @@ type Engine interface {
 	// Space returns how much space the database takes. It is cheap for databases of any size, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
+	// HasFiles reports whether InPlace has files to look at.
+	HasFiles() bool
+
 	// InPlace returns an error that wraps ErrMoved, and says what to do, if the files of the database were deleted, moved or replaced
 	// since it was opened: then a restart would find other files. Commit fails with the same error. It is cheap, and may be called at
 	// any time. A database of another process finds its files itself (Postgres).

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
@@ -160,10 +161,16 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 		tasks.start("admission", func() { s.admission.Run(ctx) })
 	}
 	tasks.start("custom resources", func() { s.crd.Run(ctx) })
-	if s.fairness == nil && !virtual {
-		serverfilters.StartMaxInFlightWatermarkMaintenance(ctx.Done())
-	} else if s.fairness != nil {
-		serverfilters.StartPriorityAndFairnessWatermarkMaintenance(ctx.Done())
+	switch {
+	case virtual && s.fairness != nil: // in its own time
+		fairnessMarks.start(ctx.Done())
+	case virtual:
+	case s.fairness != nil:
+		fairnessMarks.maintain(ctx)
+	default:
+		inFlightMarks.maintain(ctx)
+	}
+	if s.fairness != nil {
 		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
 	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })
@@ -196,6 +203,38 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 		fail("running the controllers", run(ctx, config))
 	})
 	close(s.phase.started)
+}
+
+// Upstream's watermarks of requests are those of the process.
+var (
+	inFlightMarks = watermarks{start: serverfilters.StartMaxInFlightWatermarkMaintenance}
+	fairnessMarks = watermarks{start: serverfilters.StartPriorityAndFairnessWatermarkMaintenance}
+)
+
+// watermarks are maintained once for all servers of the process.
+type watermarks struct {
+	start func(stop <-chan struct{})
+
+	mu   sync.Mutex
+	used int // by how many servers
+	stop chan struct{}
+}
+
+// maintain maintains the watermarks at least until ctx ends.
+func (w *watermarks) maintain(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.used++; w.used == 1 {
+		w.stop = make(chan struct{})
+		w.start(w.stop)
+	}
+	context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.used--; w.used == 0 {
+			close(w.stop)
+		}
+	})
 }
 
 // Wait returns when the server is ready, or with an error when ctx ends.

@@ -223,7 +223,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	s.hub = newHub(at.Revision, s.cache, s.opts.OnChange, s.memory)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	background := []func(context.Context){s.tail, s.expire, s.compact}
-	if !s.opts.Virtual {
+	if !s.opts.Virtual && engine.HasFiles() {
 		background = append(background, func(ctx context.Context) {
 			for s.pause(ctx, placeInterval) {
 				s.inPlace(s.engine.InPlace(ctx))

@@ -236,6 +236,9 @@ func (e *Engine) Contains(column, parameter string) string {
 // Notifications implements dialect.Engine.
 func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
 
+// HasFiles implements dialect.Engine.
+func (e *Engine) HasFiles() bool { return false }
+
 // InPlace implements dialect.Engine.
 func (e *Engine) InPlace(context.Context) error { return nil }
 

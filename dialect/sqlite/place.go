@@ -102,6 +102,9 @@ func (c connector) Connect(context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
+// HasFiles implements dialect.Engine.
+func (e *Engine) HasFiles() bool { return e.memory == "" }
+
 // InPlace implements dialect.Engine.
 func (e *Engine) InPlace(ctx context.Context) error {
 	err := e.place.check()

@@ -73,6 +73,8 @@ type Aggregator struct {
 	registrar   *registrar
 	local       controller
 	remote      controller
+	others      *steady // the APIServices that remote gets
+	resyncs     bool
 	proxies     *proxies
 	installing  *apiserver.APIServiceRegistrationController
 	discovery   apiserver.DiscoveryAggregationController
@@ -101,11 +103,12 @@ func New(c Config) (*Aggregator, error) {
 	prioritize(c.Discovery)
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
 	services := factory.Apiregistration().V1().APIServices()
-	local, err := localstatus.New(services, client.ApiregistrationV1(), gauges)
+	local, err := localstatus.New(&steady{APIServiceInformer: services}, client.ApiregistrationV1(), gauges)
 	if err != nil {
 		return nil, fmt.Errorf("build the controller of local APIServices: %w", err)
 	}
-	remote, err := remotestatus.New(services, c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices(),
+	others := &steady{APIServiceInformer: services}
+	remote, err := remotestatus.New(others, c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices(),
 		client.ApiregistrationV1(), c.Dial, certificate.CurrentCertKeyContent, c.Resolver, gauges)
 	if err != nil {
 		return nil, fmt.Errorf("build the controller of remote APIServices: %w", err)
@@ -119,6 +122,8 @@ func New(c Config) (*Aggregator, error) {
 		registrar:   newRegistrar(client, services, c.BuiltIn, c.Definitions),
 		local:       local,
 		remote:      remote,
+		others:      others,
+		resyncs:     c.Resync > 0,
 		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
 		documents:   newDocuments(),
 		started:     make(chan struct{}),
@@ -164,6 +169,9 @@ func (a *Aggregator) Run(ctx context.Context) {
 	running.Go(func() {
 		wait(ctx, a.proxies.needed) // if ctx has ended, they end too, and with them their queues
 		running.Go(func() { a.remote.Run(workers, ctx.Done()) })
+		if a.resyncs {
+			running.Go(func() { a.others.resync(ctx) })
+		}
 		running.Go(func() { a.openAPI.RunWithContext(ctx) })
 		a.documents.run(ctx)
 	})
