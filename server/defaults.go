@@ -45,7 +45,7 @@ func storeDefaults(ctx context.Context, b *base, s *security) bool {
 // usual reports whether nothing makes the default objects differ from those of a server without flags, and nothing has to see them: these
 // would be plugins of admission with a configuration, since a new database can't have webhooks and policies.
 func usual(o *Options) bool {
-	if len(o.RuntimeConfig) > 0 || o.Admission.Configured() || o.Encryption.ConfigFile != "" || o.ReadOnly != "" {
+	if len(o.RuntimeConfig) > 0 || o.Admission.Configured() || o.Encryption.ConfigFile != "" {
 		return false
 	}
 	version := compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)

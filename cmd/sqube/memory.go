@@ -38,7 +38,8 @@ const (
 	// quietInterval is the time without a collection after which the server is quiet, and idleInterval that after which it is idle.
 	quietInterval = 2 * time.Second
 	idleInterval  = 30 * time.Second
-	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start, with this a twentieth.
+	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start, with this there are few after
+	// the libraries are initialized.
 	startPercent = 400
 )
 
