@@ -25,9 +25,9 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
 # The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that have goroutines,
-# locks or parallel tests. servertest comes first, since its longest test mostly waits.
+# locks or parallel tests. What takes longest comes first: servertest, whose longest test mostly waits, and the store.
 CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\bsync\.(Mutex|RWMutex|WaitGroup|Map|Pool|Cond)|\batomic\.|\.Go\(|Parallel\(\)
-RACE = ./server/servertest $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+RACE = ./server/servertest $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m

@@ -105,8 +105,9 @@ func TestScale(t *testing.T) {
 					t.Errorf("a phase has no figures: %+v", r)
 				}
 			}
-			if pods := measured[phaseScaleGrow+scaleTenth].Operations + measured[phaseScaleGrow].Operations; pods != 20 {
-				t.Errorf("%d pods started, not 20", pods)
+			// Some of a steady phase may start in the next one.
+			if pods := measured[phaseScaleGrow+scaleTenth].Operations + measured[phaseScaleGrow].Operations; pods < 20 {
+				t.Errorf("only %d pods started, of 20", pods)
 			}
 			for _, phase := range []string{phaseScaleSteady + scaleTenth, phaseScaleSteady} {
 				r := measured[phase]
