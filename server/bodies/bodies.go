@@ -148,8 +148,8 @@ func (b *body) read() (io.Reader, error) {
 		return nil, err
 	}
 	if b.isYAML {
-		if broken := brokenLines(data); b.limiter.maxBytes <= 0 || int64(len(broken)) <= b.limiter.maxBytes {
-			data = broken
+		if lines := withLineBreaks(data); b.limiter.maxBytes <= 0 || int64(len(lines)) <= b.limiter.maxBytes {
+			data = lines
 		}
 	}
 	return bytes.NewReader(data), nil

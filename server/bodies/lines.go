@@ -9,22 +9,22 @@ const (
 	maxKeyBytes = 1000
 )
 
-// brokenLines returns JSON that is on one line with line breaks. Whatever begins on a line of YAML may turn out to be a key, so the decoder
+// withLineBreaks adds line breaks to JSON that is on one line. Whatever begins on a line of YAML may turn out to be a key, so the decoder
 // keeps all tokens of up to 1024 bytes until the line ends, which takes twice as long. Other data, and all that might be an error in YAML, is
 // returned as it is, since errors name lines.
-func brokenLines(data []byte) []byte {
+func withLineBreaks(data []byte) []byte {
 	var decoded map[string]any
 	if strict, err := json.UnmarshalStrict(data, &decoded); err != nil || len(strict) > 0 { // keys twice
 		return data
 	}
-	broken := make([]byte, 0, len(data)+len(data)/lineBytes)
+	lines := make([]byte, 0, len(data)+len(data)/lineBytes)
 	quoted, begin, line := false, 0, 0 // the begins of the last string and line
 	for i, escaped := 0, false; i < len(data); i++ {
 		b := data[i]
 		if b < ' ' && (b != '\n' || i < len(data)-1) || b > '~' || escaped && b == 'u' {
 			return data
 		}
-		broken = append(broken, b)
+		lines = append(lines, b)
 		switch {
 		case escaped:
 			escaped = false
@@ -38,8 +38,8 @@ func brokenLines(data []byte) []byte {
 		case b == ':' && i-begin > maxKeyBytes:
 			return data
 		case (b == ',' || b == '{' || b == '[') && i-line >= lineBytes:
-			broken, line = append(broken, '\n'), i
+			lines, line = append(lines, '\n'), i
 		}
 	}
-	return broken
+	return lines
 }

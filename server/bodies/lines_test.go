@@ -14,8 +14,8 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestBrokenLines checks that the decoder of YAML makes the same of a body of JSON as without line breaks, and which lines are broken.
-func TestBrokenLines(t *testing.T) {
+// TestLineBreaks checks which bodies get line breaks, and that the decoder of YAML makes the same of them as without.
+func TestLineBreaks(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	for text, breaks := range map[string]bool{
 		`{"a":"` + long + `","b":1}`:                        true,
@@ -36,8 +36,8 @@ func TestBrokenLines(t *testing.T) {
 		`["` + long + `",1]`:                                false,
 		`{"a":1,"b":2}`:                                     false,
 	} {
-		if broken := checkLines(t, text); broken != breaks {
-			t.Errorf("%s: broken: %v", text, broken)
+		if got := checkLines(t, text); got != breaks {
+			t.Errorf("%s: line breaks: %t", text, got)
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
