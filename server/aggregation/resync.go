@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 
@@ -30,18 +31,11 @@ func (s *steady) Informer() cache.SharedIndexInformer {
 
 // resync gives the handlers all APIServices again and again, until ctx ends.
 func (s *steady) resync(ctx context.Context) {
-	ticker := time.NewTicker(resyncInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	utilwait.UntilWithContext(ctx, func(context.Context) {
 		for _, service := range s.APIServiceInformer.Informer().GetStore().List() {
 			for _, h := range s.handlers {
 				h.OnUpdate(service, service)
 			}
 		}
-	}
+	}, resyncInterval)
 }
