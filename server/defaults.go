@@ -26,13 +26,18 @@ func storeDefaults(ctx context.Context, b *base, s *security) bool {
 		}
 		return controllers.Runs(b.options.Controllers, b.options.OtherControllers, "clusterrole-aggregation-controller")
 	})
-	var storing errgroup.Group // one group of writes
+	counted := map[sqlstore.Resource]bool{}
 	for _, w := range writes {
+		if counted[w.Resource] {
+			continue
+		}
+		counted[w.Resource] = true
 		// What is read before its first write is in memory from then on.
 		if n, err := b.store.Count(ctx, sqlstore.Query{Resource: w.Resource, Limit: 1}); n > 0 || err != nil {
 			return false
 		}
 	}
+	var storing errgroup.Group // one group of writes
 	for _, w := range writes {
 		storing.Go(func() error {
 			_, err := b.store.Write(ctx, w)

@@ -85,12 +85,12 @@ const (
 // awaitDefinition returns when the server has seen the version of a definition that is stored and established, or there is none.
 // Otherwise a client that has seen it, or an object that another server took, would get 404 here.
 func (s *Server) awaitDefinition(ctx context.Context, name, version string) error {
+	if s.sees(name, version) || !s.HasSynced() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, definitionTimeout)
 	defer cancel()
-	for s.HasSynced() {
-		if d, err := s.informer.Lister().Get(name); err == nil && serves(d, version) {
-			return nil
-		}
+	for !s.sees(name, version) {
 		d, err := s.whole.read(ctx, name)
 		if apierrors.IsNotFound(err) || err == nil && !serves(d, version) {
 			return nil
@@ -107,6 +107,12 @@ func (s *Server) awaitDefinition(ctx context.Context, name, version string) erro
 		}
 	}
 	return nil
+}
+
+// sees reports whether the informer has a definition that serves the version.
+func (s *Server) sees(name, version string) bool {
+	d, err := s.informer.Lister().Get(name)
+	return err == nil && serves(d, version)
 }
 
 // serves reports whether a definition is established and has the version among those served.
