@@ -24,16 +24,16 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
-# The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that have goroutines,
-# locks or parallel tests. What takes longest comes first: servertest, whose longest test mostly waits, and the store.
-CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\bsync\.(Mutex|RWMutex|WaitGroup|Map|Pool|Cond)|\batomic\.|\.Go\(|Parallel\(\)
+# The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that start
+# goroutines, or whose tests do. What takes longest comes first: servertest, whose longest test mostly waits, and the store.
+CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\.Go\(|Parallel\(\)
 RACE = ./server/servertest $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m
 
 # The race detector looks at Go's memory only. SQLite's is C's, and under the detector SQLite takes several times as long.
-RACE_FLAGS := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
+RACE_FLAGS := -race $(patsubst %,-gcflags=modernc.org/%=-race=false,sqlite/lib libc/... memory)
 
 # Arguments of `make run` and `make bench`: make run ARGS='--datastore postgres://…'
 ARGS ?=

@@ -6,9 +6,6 @@ const ReplacedRows = replacedRows
 // MaxFreePages is how many pages stay free while rows are being removed.
 const MaxFreePages = maxFreePages
 
-// OpenNamedMemory is OpenMemory for a database that may be open elsewhere too.
-var OpenNamedMemory = openMemory
-
 // DropConnections makes the driver reconnect.
 func DropConnections(e *Engine) {
 	e.writer.SetMaxIdleConns(-1)

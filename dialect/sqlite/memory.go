@@ -17,12 +17,8 @@ var memories atomic.Int64
 //
 // In memory, SQLite has no write-ahead log, and writers would wait for readers. So reads and writes share one connection.
 func OpenMemory(ctx context.Context) (*Engine, error) {
-	return openMemory(ctx, fmt.Sprintf("sqube-%d", memories.Add(1)))
-}
-
-func openMemory(ctx context.Context, name string) (*Engine, error) {
-	e := &Engine{memory: name}
-	if err := e.openMemory(ctx, name); err != nil {
+	e := &Engine{memory: fmt.Sprintf("sqube-%d", memories.Add(1))}
+	if err := e.openMemory(ctx); err != nil {
 		_ = e.Close() // err is the cause
 		return nil, fmt.Errorf("opening an in-memory database: %w", err)
 	}
@@ -40,8 +36,8 @@ func (e *Engine) CopyMemory(ctx context.Context, path string) error {
 	return err
 }
 
-func (e *Engine) openMemory(ctx context.Context, name string) (err error) {
-	source := dsn("/"+name, "auto_vacuum(2)") + "&vfs=memdb&_txlock=immediate"
+func (e *Engine) openMemory(ctx context.Context) (err error) {
+	source := dsn("/"+e.memory, "auto_vacuum(2)") + "&vfs=memdb&_txlock=immediate"
 	// The driver closes failed connections. The database exists as long as one connection is open.
 	if e.keepOpen, err = sql.Open("sqlite", source); err != nil {
 		return err
