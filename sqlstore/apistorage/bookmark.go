@@ -2,6 +2,7 @@ package apistorage
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -56,6 +57,9 @@ func (w *watcher) bookmark(revision int64, endsInitialState bool) error {
 // untilBookmark returns the time until the next bookmark. It varies, so that watches that began together do not send their
 // bookmarks together.
 func (w *watcher) untilBookmark() time.Duration {
+	if !w.opts.Predicate.AllowWatchBookmarks && !w.opts.ProgressNotify {
+		return math.MaxInt64
+	}
 	pause := bookmarkEvery + rand.N(bookmarkEvery/4)
 	if w.opts.ProgressNotify {
 		pause = progressEvery

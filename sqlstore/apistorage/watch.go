@@ -178,15 +178,13 @@ func (w *watcher) follow() error {
 			return errStopped
 		case <-w.sub.Ready():
 		case <-w.bookmarks.C:
-			if w.opts.Predicate.AllowWatchBookmarks || w.opts.ProgressNotify {
-				sent, err := w.progress()
-				if err != nil {
-					return err
-				}
-				if !sent {
-					w.bookmarks.Reset(bookmarkRetry)
-					continue
-				}
+			sent, err := w.progress()
+			if err != nil {
+				return err
+			}
+			if !sent {
+				w.bookmarks.Reset(bookmarkRetry)
+				continue
 			}
 			w.bookmarks.Reset(w.untilBookmark())
 		case <-quiet.C:
