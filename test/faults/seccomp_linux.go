@@ -75,7 +75,7 @@ type answer struct {
 type interceptor struct {
 	socket *net.UnixListener
 	calls  string
-	// decide returns the error of the call, or 0 to let it continue. It runs in its own goroutine.
+	// decide returns the error of the call, or 0 to let it continue. Only a sync may take long: others wait for the other calls.
 	decide func(*call) unix.Errno
 }
 
@@ -169,14 +169,21 @@ func (i *interceptor) serve(listener int) {
 		if ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)) != 0 {
 			continue // the caller was killed meanwhile
 		}
-		answers.Go(func() {
-			a := answer{id: c.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-			if errno := i.decide(c); errno != 0 {
-				a.error, a.flags = -int32(errno), 0
-			}
-			_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) // fails if the caller was killed
-		})
+		switch c.number {
+		case unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE:
+			answers.Go(func() { i.respond(listener, c) })
+		default:
+			i.respond(listener, c)
+		}
 	}
+}
+
+func (i *interceptor) respond(listener int, c *call) {
+	a := answer{id: c.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	if errno := i.decide(c); errno != 0 {
+		a.error, a.flags = -int32(errno), 0
+	}
+	_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) // fails if the caller was killed
 }
 
 func ioctl(fd int, request uintptr, argument unsafe.Pointer) unix.Errno {

@@ -97,7 +97,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	const room, value = 2 << 20, 100_000
 	disk := faults.NewDisk(t)
-	s := serve(t, []string{"--retention", "10s"}, disk.Run)
+	s := serve(t, []string{"--retention", "10s", "--compact-interval", "100ms"}, disk.Run)
 	w := newWriter(t, s)
 	settle(t, s)
 	disk.Room(room)
