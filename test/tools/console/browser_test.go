@@ -123,11 +123,18 @@ func eval[T any](p *page, expression string) T {
 	return v
 }
 
-// until waits until an expression is true.
+// until waits until an expression is true. It may have no value while the page goes to another one.
 func (p *page) until(expression string) {
 	p.Helper()
 	deadline := time.Now().Add(patience)
-	for !eval[bool](p, "Boolean("+expression+")") {
+	for {
+		holds, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")", chromedp.EvalAwaitPromise))
+		if err != nil && !strings.Contains(err.Error(), "Inspected target navigated or closed") {
+			p.Fatalf("%s: %v", expression, err)
+		}
+		if holds {
+			return
+		}
 		if time.Now().After(deadline) {
 			p.Fatalf("%s is not true. The page at %s shows:\n%s", expression, eval[string](p, "location.hash"), eval[string](p, "document.body.innerText"))
 		}
