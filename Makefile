@@ -83,15 +83,17 @@ unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm \
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
-# These packages load the machine or measure memory, so each runs alone.
-HEAVY := ./test/serve ./test/crash/... ./test/flood
+# These packages load the machine or measure memory, so they run after the others.
+HEAVY := ./test/serve ./test/flood
 
-# Tests mostly wait, so more of them run at once than there are processors. go test does not see that bin/sqube, outside the module of
-# test/tools, has changed.
+# Tests mostly wait, so more of them run at once than there are processors; those of test/tools run beside flood, which waits too. go test
+# does not see that bin/sqube, outside the module of test/tools, has changed.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer chromium bin/withpostgres ## run the tests that use sqube from outside
 	$(E2E) bin/withpostgres $(TEST) -p 3 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
-	$(E2E) bin/withpostgres $(TEST) -p 1 -parallel 6 $(HEAVY)
-	$(E2E) go test -C test/tools -vet=off -count 1 -timeout 10m ./envtest ./s3 ./console
+	$(E2E) bin/withpostgres $(TEST) -parallel 6 ./test/serve
+	$(E2E) go test -C test/tools -vet=off -count 1 -timeout 10m ./envtest ./s3 ./console & tools=$$!; \
+	$(E2E) bin/withpostgres $(TEST) ./test/flood && flood=ok || flood=failed; \
+	wait $$tools && [ $$flood = ok ]
 
 # The commit that `make check` compares with; on a branch, SINCE=main.
 SINCE ?= HEAD
