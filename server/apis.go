@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"net/http"
 	"net/url"
@@ -21,6 +22,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // apis are the resources that the server serves: its own, custom ones, and those of other servers.
@@ -152,6 +154,9 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
 		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
+		Sleep: func(ctx context.Context, stored schema.GroupVersionResource, wake func()) (func(), bool) {
+			return b.store.WhileEmpty(ctx, sqlstore.Resource{Group: stored.Group, Name: stored.Resource}, wake)
+		},
 	})
 }
 
@@ -159,7 +164,7 @@ func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
-		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Installed: installed,
+		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(),
 	}
 	if !b.options.mayCallServices() {

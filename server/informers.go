@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/sqube/sqube/server/lazyinformer"
-	"github.com/sqube/sqube/sqlstore"
 )
 
 // podSlimmer reduces the pods that the shared informers hold. Pods are most of a cluster's objects, and their readers here
@@ -258,12 +257,7 @@ func whileEmpty(b *base, a *apis) lazyinformer.Sleep {
 		if !ok {
 			return nil, false
 		}
-		cancel := b.store.OnNext(stored, wake) // first, so that no change is between the two
-		if n, err := b.store.Count(ctx, sqlstore.Query{Resource: stored, Limit: 1}); n > 0 || err != nil {
-			cancel()
-			return nil, false
-		}
-		return cancel, true
+		return b.store.WhileEmpty(ctx, stored, wake)
 	}
 }
 

@@ -49,6 +49,8 @@ type Config struct {
 	BuiltIn []schema.GroupVersion
 	// Definitions watches CustomResourceDefinitions. The caller starts it.
 	Definitions crdinformers.CustomResourceDefinitionInformer
+	// Defined is closed when there has been a definition.
+	Defined <-chan struct{}
 	// Installed is closed by the Aggregator once requests for the APIServices that existed at the start are passed on.
 	Installed chan struct{}
 	// Dial connects to other servers.
@@ -119,7 +121,7 @@ func New(c Config) (*Aggregator, error) {
 		aggregated:  c.Discovery,
 		certificate: certificate,
 		inMemory:    c.InMemory,
-		registrar:   newRegistrar(client, services, c.BuiltIn, c.Definitions),
+		registrar:   newRegistrar(client, services, c),
 		local:       local,
 		remote:      remote,
 		others:      others,

@@ -12,9 +12,11 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -41,20 +43,25 @@ type registrar struct {
 	pending  []*apiregistrationv1.APIService // those of builtIn that have not been available yet; guarded by mu
 	register controller                      // reconciles APIServices; deletes those of versions that are gone
 	custom   interface {
-		controller // registers the APIServices that the versions of definitions need
+		controller // registers the APIServices that the versions of definitions need; runs once there has been one
 		WaitForInitialSync()
 	}
+	definitions crdinformers.CustomResourceDefinitionInformer
+	defined     <-chan struct{}
 }
 
-func newRegistrar(client clientset.Interface, services informers.APIServiceInformer, builtIn []schema.GroupVersion, definitions crdinformers.CustomResourceDefinitionInformer) *registrar {
+func newRegistrar(client clientset.Interface, services informers.APIServiceInformer, c Config) *registrar {
 	register := autoregister.NewAutoRegisterController(services, client.ApiregistrationV1())
 	r := &registrar{
 		client:   client.ApiregistrationV1(),
 		lister:   services.Lister(),
 		register: register,
-		custom:   crdregistration.NewCRDRegistrationController(definitions, register),
+		custom:   crdregistration.NewCRDRegistrationController(c.Definitions, register),
+
+		definitions: c.Definitions,
+		defined:     c.Defined,
 	}
-	for _, gv := range builtIn {
+	for _, gv := range c.BuiltIn {
 		if service := apiService(gv); service != nil {
 			register.AddAPIServiceToSyncOnStart(service)
 			r.builtIn = append(r.builtIn, service)
@@ -85,7 +92,10 @@ func apiService(gv schema.GroupVersion) *apiregistrationv1.APIService {
 // run runs the controllers until ctx ends.
 func (r *registrar) run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { r.custom.Run(workers, ctx.Done()) })
+	running.Go(func() {
+		wait(ctx, r.defined) // if ctx has ended, it ends too, and with it its queue
+		r.custom.Run(workers, ctx.Done())
+	})
 	running.Go(func() {
 		if r.definitionsKnown(ctx) {
 			running.Go(func() { r.complete(ctx) })
@@ -98,6 +108,12 @@ func (r *registrar) run(ctx context.Context) {
 // definitionsKnown waits until every definition has been processed: before that, its APIServices would look like those of versions
 // that are gone. It returns false if ctx ends first; upstream's wait takes no context, so it is left running.
 func (r *registrar) definitionsKnown(ctx context.Context) bool {
+	if !cache.WaitFor(ctx, "", r.definitions.Informer().HasSyncedChecker()) {
+		return false
+	}
+	if found, err := r.definitions.Lister().List(labels.Everything()); len(found) == 0 && err == nil {
+		return true
+	}
 	known := make(chan struct{})
 	go func() {
 		defer close(known)

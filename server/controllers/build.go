@@ -178,13 +178,9 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 // ResyncPeriod returns 12 to 24 hours at random, like upstream, so that resources are not resynced at the same time.
 func ResyncPeriod() time.Duration { return wait.Jitter(12*time.Hour, 1) }
 
-// clusterRoleWorkers is upstream's.
-const clusterRoleWorkers = 5
-
 // buildClusterRoleAggregation builds the controller that gathers the rules of aggregated ClusterRoles.
 func buildClusterRoleAggregation(_ context.Context, s *runState, c clients) (func(context.Context), error) {
-	controller := clusterroleaggregation.NewClusterRoleAggregation(s.shared.Rbac().V1().ClusterRoles(), c.RbacV1())
-	return func(ctx context.Context) { controller.Run(ctx, clusterRoleWorkers) }, nil
+	return oneWorker(clusterroleaggregation.NewClusterRoleAggregation(s.shared.Rbac().V1().ClusterRoles(), c.RbacV1()), nil)
 }
 
 // buildPolicyStatus builds the controller that checks the types in the expressions of ValidatingAdmissionPolicies. It
@@ -205,13 +201,10 @@ func buildPolicyStatus(_ context.Context, s *runState, c clients) (func(context.
 	}, nil
 }
 
-const serviceCIDRWorkers = 5
-
 // buildServiceCIDR builds the controller that sets ServiceCIDRs ready, and protects those with addresses in use.
 func buildServiceCIDR(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	networking := s.shared.Networking().V1()
-	controller := servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), c)
-	return func(ctx context.Context) { controller.Run(ctx, serviceCIDRWorkers) }, nil
+	return oneWorker(servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), c), nil)
 }
 
 // buildClaimProtection builds the controller that releases a PersistentVolumeClaim when no Pod uses it.

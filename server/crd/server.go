@@ -36,6 +36,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/codecs"
+	"github.com/sqube/sqube/server/lazyinformer"
 	"github.com/sqube/sqube/server/startup"
 	"github.com/sqube/sqube/server/watchtask"
 )
@@ -63,7 +64,8 @@ type Server struct {
 	// conversionFailures counts the failures of the webhooks that resources calls.
 	conversionFailures conversionFailures
 	notFound           http.Handler
-	started            chan struct{} // closed when the informer and the controllers are running
+	defined            chan struct{} // closed when there has been a definition
+	started            chan struct{} // closed when what Run runs is running
 }
 
 // New builds the server without starting it. Requests for custom resources get 503 until Run has read the definitions.
@@ -81,9 +83,11 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
-	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return slim })
+	lazy := lazyinformer.New(slim, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), c.Sleep)
+	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return lazy })
 	whole := wholeDefinitions{group.VersionedResourcesStorageMap["v1"]["customresourcedefinitions"].(registry.Getter)}
 	s := &Server{
+		defined:  make(chan struct{}),
 		started:  make(chan struct{}),
 		group:    group,
 		client:   statusClient{client.ApiextensionsV1(), whole},
@@ -142,6 +146,10 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.inUse.forgotten = s.reads.forget
+	define := sync.OnceFunc(func() { close(s.defined) })
+	if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
+		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
+	}
 	if s.published, err = newPublisher(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
 		return nil, err
 	}
@@ -166,6 +174,9 @@ func (s *Server) InUse() int { return s.inUse.count() }
 
 // Informer watches the definitions, without schemas. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
+
+// Defined is closed when there has been a definition.
+func (s *Server) Defined() <-chan struct{} { return s.defined }
 
 // Defines reports whether there is a definition of the resource.
 func (s *Server) Defines(resource schema.GroupResource) bool {
@@ -207,8 +218,8 @@ const keepUnused = 5 * time.Minute
 // workers is how many definitions a controller handles at once, like kube-apiserver. naming and establishing handle one.
 const workers = 5
 
-// Run reads the definitions and runs their controllers over the loopback client until ctx ends. It returns when all of them have
-// ended. It must be called only once.
+// Run reads the definitions and, from the first one on, runs their controllers over the loopback client until ctx ends. It returns when
+// all of them have ended. It must be called only once.
 //
 //	naming               decides which definition gets a name, in status.acceptedNames
 //	establishing         lets definitions be served once their names are accepted
@@ -216,12 +227,27 @@ const workers = 5
 //	apiapproval          reports *.k8s.io groups without approval
 //	finalizer            deletes custom resources before their definition
 func (s *Server) Run(ctx context.Context) {
+	s.factory.StartWithContext(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { s.published.run(ctx) })
+	running.Go(func() {
+		select {
+		case <-s.defined:
+		case <-ctx.Done(): // they end at once, and with them their queues
+		}
+		s.control(ctx)
+	})
+	close(s.started)
+	running.Wait()
+	s.factory.Shutdown()
+}
+
+// control runs the controllers until ctx ends.
+func (s *Server) control(ctx context.Context) {
 	naming := status.NewNamingConditionController(klog.FromContext(ctx), s.informer, s.client)
 	nonStructural := nonstructuralschema.NewConditionController(seen{s.informer, s.whole.maybeUnstructured}, s.client)
 	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(s.informer, s.client)
 	finalizing := finalizer.NewCRDFinalizer(s.informer, s.client, s.resources)
-
-	s.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
 		naming.RunWithContext,
@@ -229,14 +255,11 @@ func (s *Server) Run(ctx context.Context) {
 		func(ctx context.Context) { nonStructural.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { approval.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { finalizing.RunWithContext(workers, ctx) },
-		s.published.run,
 		func(ctx context.Context) { s.inUse.run(ctx, s.keep) },
 	} {
 		running.Go(func() { run(ctx) })
 	}
-	close(s.started)
 	running.Wait()
-	s.factory.Shutdown()
 }
 
 // Checks are kube-apiserver's health checks of custom resources, under its names. They pass once the start is complete.
@@ -279,6 +302,8 @@ type Config struct {
 	KeepUnused time.Duration
 	// Resync is how often controllers process every definition again; 0 for only when it changes.
 	Resync time.Duration
+	// Sleep lets the informer of definitions and their controllers sleep while there are none.
+	Sleep lazyinformer.Sleep
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
 }
