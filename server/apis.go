@@ -163,7 +163,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
-		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, Resolver: hooks.services,
+		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained, Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(),
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -20,9 +21,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	apiservices "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
-	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
 	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
@@ -39,8 +40,9 @@ type Config struct {
 	*Options
 	// Loopback reaches this server in process.
 	Loopback *rest.Config
-	// Informers watch Services and EndpointSlices. The caller starts them.
-	Informers informers.SharedInformerFactory
+	// Informers watch Services and EndpointSlices. The caller starts them; those that are needed later stop with InformersStop.
+	Informers     informers.SharedInformerFactory
+	InformersStop <-chan struct{}
 	// Resolver finds addresses of Services.
 	Resolver webhook.ServiceResolver
 	// Discovery is the aggregated discovery of /apis. The handlers of built-in and custom group versions add these.
@@ -67,21 +69,17 @@ type Config struct {
 
 // Aggregator is the aggregation layer of a server.
 type Aggregator struct {
+	client      apiservices.APIServicesGetter
 	factory     externalversions.SharedInformerFactory
 	services    listers.APIServiceLister
 	aggregated  aggregated.ResourceManager
 	certificate *dynamiccertificates.DynamicCertKeyPairContent
 	inMemory    bool
 	registrar   *registrar
+	gauges      *metrics.Metrics
 	local       controller
-	remote      controller
-	others      *steady // the APIServices that remote gets
-	resyncs     bool
 	proxies     *proxies
 	installing  *apiserver.APIServiceRegistrationController
-	discovery   apiserver.DiscoveryAggregationController
-	openAPI     *openapiv3.AggregationController
-	documents   *documents
 
 	started    chan struct{} // closed when everything runs
 	installed  chan struct{} // Config.Installed
@@ -109,34 +107,21 @@ func New(c Config) (*Aggregator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the controller of local APIServices: %w", err)
 	}
-	others := &steady{APIServiceInformer: services}
-	remote, err := remotestatus.New(others, c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices(),
-		client.ApiregistrationV1(), c.Dial, certificate.CurrentCertKeyContent, c.Resolver, gauges)
-	if err != nil {
-		return nil, fmt.Errorf("build the controller of remote APIServices: %w", err)
-	}
 	a := &Aggregator{
+		client:      client.ApiregistrationV1(),
 		factory:     factory,
 		services:    services.Lister(),
 		aggregated:  c.Discovery,
 		certificate: certificate,
 		inMemory:    c.InMemory,
 		registrar:   newRegistrar(client, services, c),
+		gauges:      gauges,
 		local:       local,
-		remote:      remote,
-		others:      others,
-		resyncs:     c.Resync > 0,
-		discovery:   apiserver.NewDiscoveryManager(c.Discovery.WithSource(aggregated.AggregatorSource)),
-		documents:   newDocuments(),
 		started:     make(chan struct{}),
 		installed:   c.Installed,
 		discovered:  make(chan struct{}),
 	}
-	a.openAPI = openapiv3.NewAggregationController(a.documents)
-	if err := a.documents.follow(c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices()); err != nil {
-		return nil, fmt.Errorf("follow the Services of APIServices: %w", err)
-	}
-	a.proxies = &proxies{config: c, certificate: certificate, discovery: a.discovery, openAPI: a.openAPI, needed: make(chan struct{})}
+	a.proxies = &proxies{config: c, certificate: certificate, needed: make(chan struct{})}
 	a.installing = apiserver.NewAPIServiceRegistrationController(services, a.proxies)
 	certificate.AddListener(a.installing)
 	return a, nil
@@ -152,8 +137,11 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 //
 //	registrar  writes the APIServices of this server's own group versions
 //	local      writes the condition Available of its own APIServices
-//	remote     writes that of others. It runs, like openAPI, from the first APIService that names a Service
 //	installing updates the proxies when APIServices change
+//
+// From the first APIService that names a Service, these run, too:
+//
+//	remote     writes the condition Available of such APIServices
 //	discovery  adds to discovery what the servers behind the proxies serve
 //	openAPI    reads their OpenAPI documents
 func (a *Aggregator) Run(ctx context.Context) {
@@ -164,22 +152,49 @@ func (a *Aggregator) Run(ctx context.Context) {
 	running.Go(func() { a.local.Run(workers, ctx.Done()) })
 	running.Go(func() { a.installing.Run(ctx.Done(), a.installed) })
 	running.Go(func() {
-		if wait(ctx, a.installed) {
-			a.discovery.Run(ctx.Done(), a.discovered)
+		if !wait(ctx, a.installed) {
+			return
 		}
-	})
-	running.Go(func() {
-		wait(ctx, a.proxies.needed) // if ctx has ended, they end too, and with them their queues
-		running.Go(func() { a.remote.Run(workers, ctx.Done()) })
-		if a.resyncs {
-			running.Go(func() { a.others.resync(ctx) })
+		discovered := a.discovered
+		select {
+		case <-a.proxies.needed:
+		default:
+			close(a.discovered)
+			discovered = nil
 		}
-		running.Go(func() { a.openAPI.RunWithContext(ctx) })
-		a.documents.run(ctx)
+		if wait(ctx, a.proxies.needed) {
+			a.runRemote(ctx, discovered)
+		}
 	})
 	close(a.started)
 	running.Wait()
 	a.factory.Shutdown()
+}
+
+// runRemote runs what handles the APIServices that name a Service until ctx ends. It closes discovered, unless that is nil, when the
+// discovery of their servers has been read.
+func (a *Aggregator) runRemote(ctx context.Context, discovered chan<- struct{}) {
+	c := a.proxies.config
+	services, endpoints := c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices()
+	known := &steady{APIServiceInformer: a.factory.Apiregistration().V1().APIServices()}
+	remote, err := remotestatus.New(known, services, endpoints, a.client, c.Dial, a.certificate.CurrentCertKeyContent, c.Resolver, a.gauges)
+	if err != nil {
+		utilruntime.HandleErrorWithContext(ctx, err, "Building the controller of remote APIServices failed")
+		return
+	}
+	if err := a.proxies.documents.follow(services, endpoints); err != nil {
+		utilruntime.HandleErrorWithContext(ctx, err, "The Services of APIServices can't be followed")
+	}
+	c.Informers.Start(c.InformersStop)
+	var running sync.WaitGroup
+	running.Go(func() { a.proxies.discovery.Run(ctx.Done(), discovered) })
+	running.Go(func() { remote.Run(workers, ctx.Done()) })
+	if c.Resync > 0 {
+		running.Go(func() { known.resync(ctx) })
+	}
+	running.Go(func() { a.proxies.openAPI.RunWithContext(ctx) })
+	a.proxies.documents.run(ctx)
+	running.Wait()
 }
 
 func wait(ctx context.Context, done <-chan struct{}) bool {

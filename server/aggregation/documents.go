@@ -179,7 +179,14 @@ func read(r *openapi.Remote) error {
 }
 
 // Documents lists the documents of other servers, in the order of their groups' priorities.
-func (a *Aggregator) Documents() []openapi.Remote { return a.documents.list() }
+func (a *Aggregator) Documents() []openapi.Remote {
+	select {
+	case <-a.proxies.needed:
+		return a.proxies.documents.list()
+	default:
+		return nil
+	}
+}
 
 func (d *documents) list() []openapi.Remote {
 	d.mu.Lock()

@@ -38,13 +38,15 @@ import (
 type proxies struct {
 	config      Config
 	certificate dynamiccertificates.CertKeyContentProvider
-	discovery   apiserver.DiscoveryAggregationController
-	openAPI     *openapiv3.AggregationController
 
 	byTarget sync.Map // of *proxy or refusal, by schema.GroupVersion
 
 	need   sync.Once
 	needed chan struct{} // closed at the first APIService that names a Service
+	// These exist once needed is closed.
+	discovery apiserver.DiscoveryAggregationController
+	openAPI   *openapiv3.AggregationController
+	documents *documents
 }
 
 // AddAPIService adds or updates an APIService.
@@ -53,7 +55,12 @@ func (p *proxies) AddAPIService(s *apiregistrationv1.APIService) error {
 		p.RemoveAPIService(s.Name) // it may have named one before
 		return nil
 	}
-	p.need.Do(func() { close(p.needed) })
+	p.need.Do(func() {
+		p.discovery = apiserver.NewDiscoveryManager(p.config.Discovery.WithSource(aggregated.AggregatorSource))
+		p.documents = newDocuments()
+		p.openAPI = openapiv3.NewAggregationController(p.documents)
+		close(p.needed)
+	})
 	if p.config.Refusal != "" {
 		p.byTarget.Store(helper.APIServiceNameToGroupVersion(s.Name), refusal(p.config.Refusal))
 		return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	kubeaggregator "k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	apiservices "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
@@ -202,4 +203,6 @@ func prioritize(discovery aggregated.ResourceManager) {
 	for gv, p := range builtIn {
 		discovery.SetGroupVersionPriority(metav1.GroupVersion(gv), int(p.Group), int(p.Version))
 	}
+	// Comes first. Upstream does this when the reading of aggregated servers' discovery starts.
+	discovery.WithSource(aggregated.BuiltinSource).SetGroupVersionPriority(kubeaggregator.APIRegistrationGroupVersion, kubeaggregator.APIRegistrationGroupPriority, 0)
 }

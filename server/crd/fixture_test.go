@@ -70,7 +70,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
 		Complete: complete,
-		Sleep: whileEmpty(store),
+		Sleep:    whileEmpty(store),
 	}
 	for _, f := range change {
 		f(&config)

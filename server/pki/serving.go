@@ -87,8 +87,15 @@ func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, i
 		content.Run(ctx, 1)
 		return
 	}
-	defer content.Run(ctx, 1) // watches nothing once ctx has ended, and ends its queue
+	content.Run(ended(ctx), 1)
 	reread(ctx, content.RunOnce)
+}
+
+// ended returns a context that has ended. With it, upstream's runners watch nothing, and end their queues, which wake up every 10 s.
+func ended(ctx context.Context) context.Context {
+	ctx, end := context.WithCancel(ctx)
+	end()
+	return ctx
 }
 
 // reread calls read whenever files in memory may have been renewed, until ctx ends.
@@ -112,13 +119,17 @@ func (s *Serving) Config() *tls.Config { return s.config }
 
 // Run reloads changed files until ctx ends.
 func (s *Serving) Run(ctx context.Context) {
+	following := ctx
+	if s.inMemory {
+		following = ended(ctx)
+	}
 	var wg sync.WaitGroup
+	wg.Go(func() { s.controller.Run(1, following.Done()) })
+	for _, f := range s.followers {
+		wg.Go(func() { f.Run(following, 1) })
+	}
 	if s.inMemory {
 		reread(ctx, s.readOnce)
-	}
-	wg.Go(func() { s.controller.Run(1, ctx.Done()) }) // once ctx has ended, this ends its queue
-	for _, f := range s.followers {
-		wg.Go(func() { f.Run(ctx, 1) })
 	}
 	wg.Wait()
 }
