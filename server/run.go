@@ -11,6 +11,7 @@ import (
 	"time"
 
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/sqube/sqube/server/controllers"
@@ -243,6 +244,11 @@ func (s *Server) Wait(ctx context.Context) error { return s.bootstrap.Wait(ctx) 
 // Kubeconfig returns a kubeconfig with a new client certificate for a user in groups.
 func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return s.pki.Kubeconfig("", user, groups, 0)
+}
+
+// Loopback returns a configuration for a user in groups whose requests stay in this process.
+func (s *Server) Loopback(user string, groups ...string) *rest.Config {
+	return s.loopback.ConfigOf(user, groups...)
 }
 
 // AdminKubeconfig is the path of the administrator's kubeconfig.

@@ -42,10 +42,9 @@ type registrar struct {
 	builtIn  []*apiregistrationv1.APIService
 	mu       sync.Mutex
 	pending  []*apiregistrationv1.APIService // those of builtIn that have not been available yet; guarded by mu
-	register controller                      // reconciles APIServices; deletes those of versions that are gone
-	custom   interface {
-		controller // registers the APIServices that the versions of definitions need; runs once there has been one
-		WaitForInitialSync()
+	register interface {                     // reconciles APIServices; deletes those of versions that are gone
+		controller
+		autoregister.AutoAPIServiceRegistration
 	}
 	definitions crdinformers.CustomResourceDefinitionInformer
 	defined     <-chan struct{}
@@ -57,7 +56,6 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 		client:   client.ApiregistrationV1(),
 		lister:   services.Lister(),
 		register: register,
-		custom:   crdregistration.NewCRDRegistrationController(c.Definitions, register),
 
 		definitions: c.Definitions,
 		defined:     c.Defined,
@@ -90,15 +88,24 @@ func apiService(gv schema.GroupVersion) *apiregistrationv1.APIService {
 	}
 }
 
-// run runs the controllers until ctx ends.
+// run runs the controllers until ctx ends. That which registers the APIServices that the versions of definitions need begins with the first
+// definition.
 func (r *registrar) run(ctx context.Context) {
 	var running sync.WaitGroup
+	known := make(chan struct{})
 	running.Go(func() {
-		wait(ctx, r.defined) // if ctx has ended, it ends too, and with it its queue
-		r.custom.Run(workers, ctx.Done())
+		if !wait(ctx, r.defined) {
+			return
+		}
+		custom := crdregistration.NewCRDRegistrationController(r.definitions, r.register)
+		go func() { // upstream's wait takes no context, so it is left running if ctx ends
+			defer close(known)
+			custom.WaitForInitialSync()
+		}()
+		custom.Run(workers, ctx.Done())
 	})
 	running.Go(func() {
-		if r.definitionsKnown(ctx) {
+		if r.definitionsKnown(ctx, known) {
 			running.Go(func() { r.complete(ctx) })
 			r.register.Run(workers, ctx.Done())
 		}
@@ -107,19 +114,14 @@ func (r *registrar) run(ctx context.Context) {
 }
 
 // definitionsKnown waits until every definition has been processed: before that, its APIServices would look like those of versions
-// that are gone. It returns false if ctx ends first; upstream's wait takes no context, so it is left running.
-func (r *registrar) definitionsKnown(ctx context.Context) bool {
+// that are gone. It returns false if ctx ends first.
+func (r *registrar) definitionsKnown(ctx context.Context, known <-chan struct{}) bool {
 	if !cache.WaitFor(ctx, "", r.definitions.Informer().HasSyncedChecker()) {
 		return false
 	}
 	if found, err := r.definitions.Lister().List(labels.Everything()); len(found) == 0 && err == nil {
 		return true
 	}
-	known := make(chan struct{})
-	go func() {
-		defer close(known)
-		r.custom.WaitForInitialSync()
-	}()
 	return wait(ctx, known)
 }
 

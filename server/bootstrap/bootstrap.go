@@ -111,7 +111,7 @@ func New(c Config) (*Bootstrap, error) {
 		kubernetesService,
 		authenticationHook(client, c, namespaces),
 		identityHook(client, c.ServerID, cmp.Or(c.Seldom, identityRenewal), namespaces),
-		identityCollectorHook(client, cmp.Or(c.Seldom*renewals, identityDuration)),
+		identityCollectorHook(client, cmp.Or(c.Seldom*renewals, identityDuration), namespaces),
 		legacyTokenHook(client, namespaces),
 	)
 	for _, h := range hooks {

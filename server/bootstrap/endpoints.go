@@ -106,7 +106,7 @@ func (a *addressLeases) ListLeases() ([]string, error) {
 			sight = sighting{lease.ResourceVersion, now}
 		}
 		if now.Sub(sight.since) > a.duration {
-			errs = append(errs, a.deleteUnchanged(ctx, lease))
+			errs = append(errs, deleteUnchanged(ctx, a.leases, lease))
 			continue
 		}
 		seen[lease.Name] = sight
@@ -118,8 +118,8 @@ func (a *addressLeases) ListLeases() ([]string, error) {
 }
 
 // deleteUnchanged deletes the Lease unless its server has come back and renewed it.
-func (a *addressLeases) deleteUnchanged(ctx context.Context, lease *coordinationv1.Lease) error {
-	err := a.leases.Delete(ctx, lease.Name, *metav1.NewRVDeletionPrecondition(lease.ResourceVersion))
+func deleteUnchanged(ctx context.Context, leases coordinationclient.LeaseInterface, lease *coordinationv1.Lease) error {
+	err := leases.Delete(ctx, lease.Name, *metav1.NewRVDeletionPrecondition(lease.ResourceVersion))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete expired lease %s: %w", lease.Name, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,17 +21,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
-	"k8s.io/kubernetes/pkg/controlplane/controller/apiserverleasegc"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 	"k8s.io/utils/clock"
@@ -376,12 +378,36 @@ func labelIdentity(l *coordinationv1.Lease) error {
 	return nil
 }
 
-// identityCollectorHook deletes Leases of servers that ended without deleting them.
-func identityCollectorHook(client kubernetes.Interface, interval time.Duration) *hook {
-	collector := apiserverleasegc.NewAPIServerLeaseGC(client, interval, metav1.NamespaceSystem,
-		controlplane.IdentityLeaseComponentLabelKey+"="+controlplane.KubeAPIServer)
+// identityCollectorHook deletes Leases of servers that ended without deleting them. Upstream's collector watches them all the time, for what
+// it does once an hour.
+func identityCollectorHook(client kubernetes.Interface, interval time.Duration, after ...*hook) *hook {
+	leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	return &hook{
 		name:  "start-kube-apiserver-identity-lease-garbage-collector",
-		serve: readyAtOnce(collector.RunWithContext),
+		after: after,
+		serve: readyAtOnce(func(ctx context.Context) {
+			wait.UntilWithContext(ctx, func(ctx context.Context) {
+				if err := collectIdentities(ctx, leases); err != nil {
+					utilruntime.HandleErrorWithContext(ctx, err, "The Leases of servers that have ended can't be deleted")
+				}
+			}, interval)
+		}),
 	}
+}
+
+// collectIdentities deletes the identity Leases that have expired or are invalid.
+func collectIdentities(ctx context.Context, leases coordinationclient.LeaseInterface) error {
+	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: controlplane.IdentityLeaseComponentLabelKey + "=" + controlplane.KubeAPIServer})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list.Items {
+		lease := &list.Items[i]
+		renewed, seconds := lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds
+		if renewed == nil || seconds == nil || time.Since(renewed.Time) > time.Duration(*seconds)*time.Second {
+			errs = append(errs, deleteUnchanged(ctx, leases, lease))
+		}
+	}
+	return errors.Join(errs...)
 }

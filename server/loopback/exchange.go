@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // PanicError is the error of a request whose handler panicked.
@@ -163,12 +162,8 @@ func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// LongWatches returns a transport whose watches last that long, whatever their clients ask for. client-go's informers watch again every
-// five to ten minutes.
-func LongWatches(transport http.RoundTripper, timeout time.Duration) http.RoundTripper {
-	return longWatches{transport, strconv.Itoa(int(timeout / time.Second))}
-}
-
+// longWatches is a transport whose watches last that long, whatever their clients ask for. client-go's informers watch again every five to
+// ten minutes.
 type longWatches struct {
 	transport http.RoundTripper
 	seconds   string

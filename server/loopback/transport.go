@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,7 +212,7 @@ func (t *Transport) ConfigAs(u user.Info) *rest.Config {
 
 func (t *Transport) configOf(transport http.RoundTripper) *rest.Config {
 	if t.WatchTimeout > 0 {
-		transport = LongWatches(transport, t.WatchTimeout)
+		transport = longWatches{transport, strconv.Itoa(int(t.WatchTimeout / time.Second))}
 	}
 	config := &rest.Config{Host: host, Transport: transport, QPS: -1}
 	// Without a ContentType, clients of built-in kinds use protobuf. With this gate the others would use CBOR, which client-go's

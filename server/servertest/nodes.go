@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -12,10 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
-	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/simnodes"
 )
 
@@ -32,11 +30,9 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 	if o.Listen == nil {
 		o.Listen = s.Listen
 	}
-	config := rest.CopyConfig(s.Config)
+	config := s.Config
 	if s.network != nil {
-		config.Wrap(func(transport http.RoundTripper) http.RoundTripper {
-			return loopback.LongWatches(transport, unwatchedLease)
-		})
+		config = s.server.Loopback("kubernetes-admin", user.SystemPrivilegedGroup) // like Config, but its connections need no health checks
 		lease := unwatchedLease
 		if s.nodeGrace > 0 {
 			lease = s.nodeGrace * 4 / 5 // there is no machine that may be busy
