@@ -205,6 +205,6 @@ func prioritize(discovery aggregated.ResourceManager) {
 	for gv, p := range builtIn {
 		discovery.SetGroupVersionPriority(metav1.GroupVersion(gv), int(p.Group), int(p.Version))
 	}
-	// Comes first. Upstream does this when the reading of aggregated servers' discovery starts.
+	// This comes first. Upstream says so only when it begins to read the discovery of other servers.
 	discovery.WithSource(aggregated.BuiltinSource).SetGroupVersionPriority(kubeaggregator.APIRegistrationGroupVersion, kubeaggregator.APIRegistrationGroupPriority, 0)
 }

@@ -20,8 +20,8 @@ import (
 // What a server with nothing to do may run. Each informer takes ten goroutines and the memory of its objects: one that waits for a
 // resource without objects must sleep (package lazyinformer), and a controller without objects must wait (controllers.controller.awaits).
 const (
-	maxInformers  = 21
-	maxGoroutines = 540
+	maxInformers  = 18
+	maxGoroutines = 420
 )
 
 // TestFurtherServer counts what a second server of the process runs when it has started and nobody uses it.
