@@ -25,9 +25,9 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
 # The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that start
-# goroutines, or whose tests do. What takes longest comes first: servertest, whose longest test mostly waits, and the store.
+# goroutines, or whose tests do. What takes longest comes first.
 CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\.Go\(|Parallel\(\)
-RACE = ./server/servertest $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
+RACE = ./server/servertest ./sqlstore ./dialect/postgres ./dialect/sqlite $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m

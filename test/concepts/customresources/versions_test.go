@@ -67,9 +67,15 @@ var customVersions = []kit.Promise{
 	{Statement: "a version with stored objects stays in storedVersions and in the definition until it is removed from the status", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec), kit.CRDVersion("v2", kit.AnySpec))
 		w.Create(t, "old", "spec: {a: x}").Created(t)
+		stored := func() any {
+			resources := c.Get(t, "/apis/"+w.Group+"/v2").OK(t).Object(t)["resources"].([]any)
+			return resources[0].(map[string]any)["storageVersionHash"]
+		}
+		before := stored()
 		w.Redefine(t, func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v1", kit.AnySpec, "storage: false"), kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
 		}).OK(t).HasField(t, `["v1","v2"]`, "status", "storedVersions")
+		harness.Eventually(t, "the server has seen the new storage version", func() bool { return stored() != before })
 		w.Create(t, "new", "spec: {a: z}").Created(t)
 		for _, v := range []string{"v1", "v2"} {
 			kit.Equal(t, c.Get(t, w.At(v)).OK(t).Names(t), []string{"new", "old"})
