@@ -37,3 +37,6 @@ func (h *hub) wake(resource Resource) {
 	}
 	delete(h.waiting, resource)
 }
+
+// Alone reports whether no other process can write to the database.
+func (s *Store) Alone() bool { return s.alone }

@@ -51,7 +51,7 @@ type Config struct {
 	BuiltIn []schema.GroupVersion
 	// Definitions watches CustomResourceDefinitions. The caller starts it.
 	Definitions crdinformers.CustomResourceDefinitionInformer
-	// Defined is closed when there has been a definition.
+	// Defined is closed once what handles definitions runs.
 	Defined <-chan struct{}
 	// Installed is closed by the Aggregator once requests for the APIServices that existed at the start are passed on.
 	Installed chan struct{}

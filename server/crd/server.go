@@ -78,13 +78,15 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
 	}
-	slim, err := newSlimInformer(c.Storage, c.Resync)
+	informer, err := newSlimInformer(c.Storage, c.Resync)
 	if err != nil {
 		return nil, err
 	}
+	if c.Sleep != nil {
+		informer = lazyinformer.New(informer, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), c.Sleep)
+	}
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
-	lazy := lazyinformer.New(slim, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), c.Sleep)
-	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return lazy })
+	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return informer })
 	whole := wholeDefinitions{group.VersionedResourcesStorageMap["v1"]["customresourcedefinitions"].(registry.Getter)}
 	s := &Server{
 		defined:  make(chan struct{}),
@@ -147,6 +149,9 @@ func New(c Config) (*Server, error) {
 	}
 	s.inUse.forgotten = s.reads.forget
 	define := sync.OnceFunc(func() { close(s.defined) })
+	if c.Sleep == nil {
+		define()
+	}
 	if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
 		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
 	}
@@ -175,7 +180,7 @@ func (s *Server) InUse() int { return s.inUse.count() }
 // Informer watches the definitions, without schemas. Run starts it.
 func (s *Server) Informer() informers.CustomResourceDefinitionInformer { return s.informer }
 
-// Defined is closed when there has been a definition.
+// Defined is closed when there has been a definition, or what handles definitions doesn't wait for the first one.
 func (s *Server) Defined() <-chan struct{} { return s.defined }
 
 // Defines reports whether there is a definition of the resource.
@@ -218,8 +223,8 @@ const keepUnused = 5 * time.Minute
 // workers is how many definitions a controller handles at once, like kube-apiserver. naming and establishing handle one.
 const workers = 5
 
-// Run reads the definitions and, from the first one on, runs their controllers over the loopback client until ctx ends. It returns when
-// all of them have ended. It must be called only once.
+// Run reads the definitions and, from the first one on if Config.Sleep is set, runs their controllers over the loopback client until ctx
+// ends. It returns when all of them have ended. It must be called only once.
 //
 //	naming               decides which definition gets a name, in status.acceptedNames
 //	establishing         lets definitions be served once their names are accepted
@@ -302,7 +307,8 @@ type Config struct {
 	KeepUnused time.Duration
 	// Resync is how often controllers process every definition again; 0 for only when it changes.
 	Resync time.Duration
-	// Sleep lets the informer of definitions and their controllers sleep while there are none.
+	// Sleep lets the informer of definitions and their controllers sleep while there are none. It must be nil if there may be other servers:
+	// one that has just woken up would delete the APIServices that another one has made for the first definition.
 	Sleep lazyinformer.Sleep
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
