@@ -52,9 +52,9 @@ func (s lateStorage) Watch(ctx context.Context, key string, o storage.ListOption
 func TestServerBehind(t *testing.T) {
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, nil)
-	ahead := start(t, func(c *crd.Config) { c.Storage, c.Sleep = storage, whileEmpty(store) })
+	ahead := start(t, func(c *crd.Config) { c.Storage, c.Sleep = storage, nil })
 	caughtUp := make(chan struct{})
-	late := start(t, func(c *crd.Config) { c.Storage, c.Sleep = behind(storage, caughtUp), whileEmpty(store) })
+	late := start(t, func(c *crd.Config) { c.Storage, c.Sleep = behind(storage, caughtUp), nil })
 	ahead.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	time.AfterFunc(50*time.Millisecond, func() { close(caughtUp) })
 	_, err := late.objects.Resource(widgetsV1).Namespace("default").Create(t.Context(), widget("one", map[string]any{}), metav1.CreateOptions{})

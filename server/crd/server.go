@@ -151,8 +151,7 @@ func New(c Config) (*Server, error) {
 	define := sync.OnceFunc(func() { close(s.defined) })
 	if c.Sleep == nil {
 		define()
-	}
-	if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
+	} else if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
 		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
 	}
 	if s.published, err = newPublisher(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
