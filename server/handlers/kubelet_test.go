@@ -72,7 +72,7 @@ func addNode(t *testing.T, a api) {
 // TestKubeletIsReached checks that requests for paths that a kubelet serves are proxied to the Pod's Node, with the rest of the
 // path.
 func TestKubeletIsReached(t *testing.T) {
-	a := newAPI(t, options{storage: newStore(t), kubelet: newKubelet(t)})
+	a := newAPI(t, options{kubelet: newKubelet(t)})
 	addNode(t, a)
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)

@@ -2,10 +2,8 @@ package handlers_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	crdserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -26,12 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/serviceaccount"
@@ -46,33 +39,13 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// errNoStore is returned by the storages of tests of routing and discovery, which need no objects.
-var errNoStore = errors.New("there is no store in this test")
-
-// noStore is a storage.Interface without objects.
-type noStore struct{ storage.Interface }
-
-func (noStore) Get(context.Context, string, storage.GetOptions, runtime.Object) error {
-	return errNoStore
-}
-
-func (noStore) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
-	return errNoStore
-}
-
-func openNoStore(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object,
-	storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
-	return noStore{}, func() {}, nil
-}
-
 // serviceRange is the range of the tests' cluster IPs.
 var serviceRange = net.IPNet{IP: net.IPv4(10, 0, 0, 0).To4(), Mask: net.CIDRMask(24, 32)}
 
 // noIssuer stands in for an issuer of tokens, without which serviceaccounts/token isn't served.
 type noIssuer struct{ serviceaccount.TokenGenerator }
 
-// options configure an API. The zero value serves the default versions, without a store.
+// options configure an API. The zero value serves the default versions from an empty database.
 type options struct {
 	storage       generic.StorageDecorator
 	runtimeConfig map[string]string
@@ -83,16 +56,14 @@ type options struct {
 // api is a served API.
 type api struct {
 	http.Handler
-	built     *resources.Built
-	client    kubernetes.Interface // in process
-	informers informers.SharedInformerFactory
+	client kubernetes.Interface // in process
 }
 
 // newAPI serves every built-in group, and apiextensions.k8s.io, behind the filters that handlers rely on.
 func newAPI(t testing.TB, o options) api {
 	t.Helper()
 	if o.storage == nil {
-		o.storage = openNoStore
+		o.storage = apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), resources.Kinds)
 	}
 	versions, err := resources.ParseRuntimeConfig(o.runtimeConfig)
 	harness.Must(t, err)
@@ -101,13 +72,12 @@ func newAPI(t testing.TB, o options) api {
 	transport := loopback.New(t.Context())
 	client, err := kubernetes.NewForConfig(transport.Config())
 	harness.Must(t, err)
-	factory := informers.NewSharedInformerFactory(client, 0)
 	allow := authorizerfactory.NewAlwaysAllowAuthorizer()
 	built, err := resources.New(resources.Config{
 		RESTOptions:     stored,
 		Versions:        versions,
 		Loopback:        transport.Config(),
-		Informers:       factory,
+		Informers:       informers.NewSharedInformerFactory(client, 0),
 		Services:        resources.Services{IPRange: serviceRange, NodePorts: kubeoptions.DefaultServiceNodePortRange},
 		ServiceAccounts: resources.ServiceAccounts{Issuer: noIssuer{}},
 		Kubelet:         o.kubelet,
@@ -117,7 +87,7 @@ func newAPI(t testing.TB, o options) api {
 	harness.Must(t, err)
 	t.Cleanup(built.Destroy)
 
-	groups := append(built.Groups, newCRDGroup(t))
+	groups := append(built.Groups, newCRDGroup(t, o.storage))
 	converter, err := resources.TypeConverter()
 	harness.Must(t, err)
 	config := handlers.Config{
@@ -143,16 +113,16 @@ func newAPI(t testing.TB, o options) api {
 			t.Error(err)
 		}
 	})
-	return api{handler, built, client, factory}
+	return api{handler, client}
 }
 
 // newCRDGroup builds apiextensions.k8s.io, which has its own scheme.
-func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
+func newCRDGroup(t testing.TB, storage generic.StorageDecorator) *genericapiserver.APIGroupInfo {
 	t.Helper()
 	options := resources.CodecRESTOptions{
 		Codec:     crdserver.Codecs.LegacyCodec(apiextensionsv1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion),
 		Versioner: apiextensionsv1beta1.SchemeGroupVersion, // like upstream: the shorter form
-		Decorator: openNoStore,
+		Decorator: storage,
 	}
 	definitions, err := customresourcedefinition.NewREST(crdserver.Scheme, options)
 	harness.Must(t, err)
@@ -164,11 +134,6 @@ func newCRDGroup(t testing.TB) *genericapiserver.APIGroupInfo {
 	return &group
 }
 
-// newStore opens an empty database.
-func newStore(t testing.TB) generic.StorageDecorator {
-	return apistorage.Decorator(storetest.Open(t, engines.SQLite, sqlstore.Options{}), resources.Kinds)
-}
-
 // withRequestContext adds the same values to the context as the server's filters.
 func withRequestContext(next http.Handler) http.Handler {
 	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
@@ -177,16 +142,4 @@ func withRequestContext(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), admin)))
 	})
 	return genericfilters.WithAuditInit(genericfilters.WithWarningRecorder(genericfilters.WithRequestInfo(asAdmin, infos)))
-}
-
-// do sends a request and returns the response.
-func do(t testing.TB, api http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequest(method, path, nil)
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	w := httptest.NewRecorder()
-	api.ServeHTTP(w, r)
-	return w
 }

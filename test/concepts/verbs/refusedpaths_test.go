@@ -14,7 +14,9 @@ var refusedPaths = []kit.Promise{
 		for _, path := range []string{
 			"/api/v1/nonsense", "/api/v9/pods", "/api/v9", c.Path("v1", "nonsense"), c.Path("v1", "nonsense", "a"), "/apis/apps/v9/deployments", "/apis/apps/v9", "/apis/apps/v1/nonsense",
 			c.Path("v1", "pods", "a", "nonsense"), c.Path("v1", "configmaps", "a", "status"), c.Path("v1", "pods", "a", "status", "deeper"), "/api/v1/pods/a",
-			"/api/v1/proxy/namespaces/default/pods/a", "/api/v1/redirect/nodes/a", c.Path("v1", "", "configmaps"),
+			"/api/v1/proxy/namespaces/default/pods/a", "/api/v1/redirect/nodes/a", c.Path("v1", "", "configmaps"), "/api/v1//pods", "/api/v1/bindings", c.Path("v1", "pods", "a%2Fb"), c.Path("v1", "status", "x"),
+			c.Path("apps/v1"), c.Path("apps/v1", "status"), "/apis/storage.k8s.io/v1alpha1", "/apis/apiregistration.k8s.io/v1/nonsense",
+			"/api/v1/watch/nonsense", "/api/v1/watch/namespaces/default/status", "/api/v1/watch/namespaces/default/pods/a/status", "/api/v1/watch/namespaces/default/pods//a",
 		} {
 			c.Get(t, path).NotFound(t, "the server could not find the requested resource")
 		}
@@ -22,7 +24,7 @@ var refusedPaths = []kit.Promise{
 		c.Get(t, c.Path(version, "widgets", "a", "nonsense")).NotFound(t, `"a" not found`)
 		// Outside of any group, the response is not a Status.
 		for _, path := range []string{
-			"/nonsense", "/apis/nonsense.example.com", "/apis/nonsense.example.com/v1", "/apis/nonsense.example.com/v1/things", "//api/v1/pods", "/apis//v1/deployments",
+			"/nonsense", "/apisx", "/apis/nonsense.example.com", "/apis/nonsense.example.com/", "/apis/internal.apiserver.k8s.io", "/apis/nonsense.example.com/v1", "/apis/nonsense.example.com/v1/things", "//api/v1/pods", "/apis//v1/deployments",
 			c.Path(c.Namespace+".example.com/v2", "widgets"), c.Path(version, "nonsense"),
 		} {
 			a := c.Get(t, path).Want(t, http.StatusNotFound)
@@ -51,7 +53,7 @@ var refusedPaths = []kit.Promise{
 		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions, "FOO"} {
 			c.Send(t, method, c.Path("v1", "secrets", "a"), nil, nil).Want(t, http.StatusMethodNotAllowed)
 		}
-		for _, path := range []string{"/version", "/api", "/api/v1", "/apis/apps/v1"} {
+		for _, path := range []string{"/version", "/api", "/api/v1", "/apis/apps/v1", "/apis/apiregistration.k8s.io/v1/apiservices/x/status"} {
 			c.Post(t, path, "{}").Want(t, http.StatusMethodNotAllowed)
 		}
 		for method, path := range map[string]string{
