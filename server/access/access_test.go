@@ -6,27 +6,21 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/util/keyutil"
@@ -44,7 +38,6 @@ var account = corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns
 
 // fixture is a server's access control over given objects.
 type fixture struct {
-	pki     *pki.PKI
 	options *Options
 	cluster Cluster
 }
@@ -58,7 +51,7 @@ func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
 	harness.Must(t, o.Complete(files(p)))
 	harness.Must(t, o.Validate())
 	client := fake.NewClientset(objects...)
-	return &fixture{p, o, Cluster{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), ServerID: "test"}}
+	return &fixture{o, Cluster{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), ServerID: "test"}}
 }
 
 func parse(t *testing.T, args ...string) *Options {
@@ -80,28 +73,22 @@ func (f *fixture) authentication(t *testing.T) *Authentication {
 	harness.Must(t, err)
 	a, err := NewAuthentication(t.Context(), f.options, accounts, f.cluster)
 	harness.Must(t, err)
-	f.start(t)
-	return a
-}
-
-func (f *fixture) start(t *testing.T) {
-	t.Helper()
 	f.cluster.Informers.Start(t.Context().Done())
 	for kind, synced := range f.cluster.Informers.WaitForCacheSync(t.Context().Done()) {
 		if !synced {
 			t.Fatalf("the informer of %s did not sync", kind)
 		}
 	}
+	return a
 }
 
-// userOf returns the name and the groups of the user that a finds in r, or "" if it rejects r.
-func userOf(t *testing.T, a *Authentication, r *http.Request) (string, []string) {
-	t.Helper()
+// userOf returns the name of the user that a finds in r, or "" if it rejects r.
+func userOf(a *Authentication, r *http.Request) string {
 	resp, ok, err := a.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
-		return "", nil
+		return ""
 	}
-	return resp.User.GetName(), resp.User.GetGroups()
+	return resp.User.GetName()
 }
 
 func request(token string) *http.Request {
@@ -112,123 +99,16 @@ func request(token string) *http.Request {
 	return r
 }
 
-// withCert makes r look as if it came over TLS with the client certificate p.
-func withCert(t *testing.T, r *http.Request, p pki.Pair) *http.Request {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(p.CertFile, p.KeyFile)
-	harness.Must(t, err)
-	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}}
-	return r
-}
-
-func TestAnonymous(t *testing.T) {
-	name, groups := userOf(t, setUp(t, nil).authentication(t), request(""))
-	if name != user.Anonymous || !slices.Equal(groups, []string{user.AllUnauthenticated}) {
-		t.Errorf("without credentials: %q in %v", name, groups)
-	}
-	a := setUp(t, nil).authentication(t)
-	if name, _ := userOf(t, a, request("wrong")); name != "" {
-		t.Errorf("a wrong token authenticated as %q", name)
-	}
-	off := setUp(t, []string{"--anonymous-auth=false"}).authentication(t)
-	if name, _ := userOf(t, off, request("")); name != "" {
-		t.Errorf("with --anonymous-auth=false: %q", name)
-	}
-}
-
-func TestTokenFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens.csv")
-	harness.Must(t, os.WriteFile(path, []byte("s3cret,jane,1,\"dev,ops\"\n"), 0o600))
-	a := setUp(t, []string{"--token-auth-file=" + path}).authentication(t)
-	name, groups := userOf(t, a, request("s3cret"))
-	if name != "jane" || !slices.Contains(groups, "dev") || !slices.Contains(groups, user.AllAuthenticated) {
-		t.Errorf("got %q in %v", name, groups)
-	}
-}
-
-func TestClientCertificates(t *testing.T) {
-	f := setUp(t, nil)
-	a := f.authentication(t)
-	name, groups := userOf(t, a, withCert(t, request(""), f.pki.Admin))
-	if name != "kubernetes-admin" || !slices.Contains(groups, user.SystemPrivilegedGroup) {
-		t.Errorf("the administrator is %q in %v", name, groups)
-	}
-	stranger := setUp(t, nil)
-	if name, _ := userOf(t, a, withCert(t, request(""), stranger.pki.Admin)); name != "" {
-		t.Errorf("a certificate from another CA authenticated as %q", name)
-	}
-	both := setUp(t, []string{"--client-ca-file=" + stranger.pki.CA.CertFile})
-	for _, p := range []*pki.PKI{both.pki, stranger.pki} {
-		if name, _ := userOf(t, both.authentication(t), withCert(t, request(""), p.Admin)); name != "kubernetes-admin" {
-			t.Errorf("with --client-ca-file: %q", name)
-		}
-	}
-}
-
-func TestFrontProxy(t *testing.T) {
-	f := setUp(t, nil)
-	a := f.authentication(t)
-	claim := func() *http.Request {
-		r := request("")
-		r.Header.Set("X-Remote-User", "jane")
-		r.Header.Set("X-Remote-Group", "dev")
-		return r
-	}
-	if name, _ := userOf(t, a, withCert(t, claim(), f.pki.FrontProxyClient)); name != "jane" {
-		t.Errorf("headers from the front proxy: %q", name)
-	}
-	if name, _ := userOf(t, a, withCert(t, claim(), f.pki.Admin)); name != "kubernetes-admin" {
-		t.Errorf("headers from another client: %q", name)
-	}
-	if name, _ := userOf(t, a, claim()); name != user.Anonymous {
-		t.Errorf("headers without a certificate: %q", name)
-	}
-}
-
 func TestLoopbackComesFirst(t *testing.T) {
 	a := setUp(t, nil).authentication(t)
 	transport := loopback.New(t.Context())
 	var name string
-	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name, _ = userOf(t, a, r) }))
+	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { name = userOf(a, r) }))
 	r, err := http.NewRequest(http.MethodGet, "http://x/", nil)
 	harness.Must(t, err)
 	r.Header.Set("Authorization", "Bearer wrong")
 	if _, err := transport.RoundTrip(r); err != nil || name != user.APIServerUser {
 		t.Errorf("got %q, %v", name, err)
-	}
-}
-
-func TestServiceAccountToken(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u-2"}}
-	f := setUp(t, nil, &account, pod)
-	a := f.authentication(t)
-	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
-	harness.Must(t, err)
-	issue := func(boundTo *core.Pod, audience string) string {
-		t.Helper()
-		claims, private, err := serviceaccount.Claims(
-			core.ServiceAccount{ObjectMeta: account.ObjectMeta}, boundTo, nil, nil, nil, nil, 600, 0, []string{audience}, nil)
-		harness.Must(t, err)
-		token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
-		harness.Must(t, err)
-		return token
-	}
-	podWith := func(uid types.UID) *core.Pod {
-		return &core.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid}}
-	}
-	for _, c := range []struct{ name, token, want string }{
-		{"plain", issue(nil, DefaultIssuer), "system:serviceaccount:ns:robot"},
-		{"bound to a pod", issue(podWith("u-2"), DefaultIssuer), "system:serviceaccount:ns:robot"},
-		{"bound to a pod that is gone", issue(podWith("u-old"), DefaultIssuer), ""},
-		{"for another audience", issue(nil, "vault"), ""},
-		{"with a broken signature", issue(nil, DefaultIssuer) + "x", ""},
-	} {
-		if name, _ := userOf(t, a, request(c.token)); name != c.want {
-			t.Errorf("%s: got %q, want %q", c.name, name, c.want)
-		}
-	}
-	if !slices.Equal(a.Audiences, []string{DefaultIssuer}) {
-		t.Errorf("audiences %v", a.Audiences)
 	}
 }
 
@@ -260,71 +140,16 @@ func TestSigningKeys(t *testing.T) {
 			harness.Must(t, err)
 			token, err := accounts.Generator.GenerateToken(t.Context(), claims, private)
 			harness.Must(t, err)
-			if bearer, _ := userOf(t, f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
+			if bearer := userOf(f.authentication(t), request(token)); bearer != "system:serviceaccount:ns:robot" {
 				t.Errorf("%s, %s: the token authenticates as %q", name, form, bearer)
 			}
 		}
 	}
 }
 
-func TestOpenIDDocuments(t *testing.T) {
-	f := setUp(t, nil)
-	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
-	harness.Must(t, err)
-	handlers, err := accounts.OpenIDHandlers("127.0.0.1:6443")
-	harness.Must(t, err)
-	fetch := func(path string) map[string]any {
-		t.Helper()
-		w := httptest.NewRecorder()
-		handlers[path].ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		var doc map[string]any
-		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || !strings.HasPrefix(w.Header().Get("Cache-Control"), "public") {
-			t.Fatalf("%s: %v, %v", path, err, w.Header())
-		}
-		return doc
-	}
-	if doc := fetch(serviceaccount.OpenIDConfigPath); doc["issuer"] != DefaultIssuer || doc["jwks_uri"] != "https://127.0.0.1:6443"+serviceaccount.JWKSPath {
-		t.Errorf("configuration %v", doc)
-	}
-	if keys, _ := fetch(serviceaccount.JWKSPath)["keys"].([]any); len(keys) != 1 {
-		t.Errorf("keys %v", keys)
-	}
-}
-
-func TestRBAC(t *testing.T) {
-	f := setUp(t, nil,
-		&rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "reader"},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
-		},
-		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "jane-reads"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
-			Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "jane"}},
-		})
-	a, err := NewAuthorization(t.Context(), f.options, f.cluster)
-	harness.Must(t, err)
-	f.start(t)
-	decide := func(u *user.DefaultInfo, verb, namespace string) authorizer.Decision {
-		t.Helper()
-		d, _, err := a.Authorizer.Authorize(context.Background(), authorizer.AttributesRecord{
-			User: u, Verb: verb, Namespace: namespace, Resource: "pods", ResourceRequest: true,
-		})
-		harness.Must(t, err)
-		return d
-	}
-	jane, root := &user.DefaultInfo{Name: "jane"}, &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}
-	if decide(jane, "get", "ns") != authorizer.DecisionAllow || decide(root, "delete", "other") != authorizer.DecisionAllow {
-		t.Error("an allowed request was denied")
-	}
-	if decide(jane, "delete", "ns") == authorizer.DecisionAllow || decide(jane, "get", "other") == authorizer.DecisionAllow {
-		t.Error("a request was allowed that must be denied")
-	}
-}
-
 func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
 	f := setUp(t, []string{"--authorization-mode=AlwaysAllow"})
-	if name, _ := userOf(t, f.authentication(t), request("")); name != "" {
+	if name := userOf(f.authentication(t), request("")); name != "" {
 		t.Errorf("got %q", name)
 	}
 }
@@ -333,11 +158,7 @@ func TestWrongFlags(t *testing.T) {
 	p, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
 	harness.Must(t, err)
 	for _, c := range []struct{ flag, want string }{
-		{"--authorization-mode=Wrong", `--authorization-mode "Wrong" must be one of`},
 		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
-		{"--authorization-mode=ABAC", "ABAC's authorization policy file not passed"},
-		{"--token-auth-file=/missing/file", "--token-auth-file must name a readable file: open /missing/file"},
-		{"--token-auth-file=/", "/: is a directory"},
 		{"--service-account-issuer=", "service-account-issuer should not be an empty string"},
 		{"--service-account-max-token-expiration=1m", "must be between 1 hour"},
 		{"--oidc-issuer-url=https://issuer", "oidc-issuer-url and oidc-client-id must be specified together"},
@@ -347,10 +168,6 @@ func TestWrongFlags(t *testing.T) {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.flag, err, c.want)
 		}
-	}
-	o := parse(t, "--client-ca-file=/missing/file")
-	if err := o.Complete(files(p)); err == nil || !strings.Contains(err.Error(), "--client-ca-file must name") {
-		t.Errorf("--client-ca-file: %v", err)
 	}
 }
 
