@@ -68,18 +68,3 @@ func TestLogOfAnUpdate(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkUpdates measures updates, alone and in groups.
-func BenchmarkUpdates(b *testing.B) {
-	for _, size := range []int{1500, 5000} {
-		for _, group := range []int{1, 16} {
-			b.Run(fmt.Sprintf("%d bytes, %d at a time", size, group), func(b *testing.B) {
-				u := newUpdates(b, open(b, filepath.Join(b.TempDir(), "sqube.db")), size)
-				for b.Loop() {
-					u.commit(b, group)
-				}
-				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(u.at), "µs/write")
-			})
-		}
-	}
-}

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -112,34 +111,6 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 
 func serviceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}}
-}
-
-func TestDefaultPluginsOnAPod(t *testing.T) {
-	chain := run(t, config(t, NewOptions(),
-		namespace("ns", nil), serviceAccount("ns"),
-		namespace("strict", map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}), serviceAccount("strict"),
-		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 7, GlobalDefault: true},
-	))
-	p := pod("ns")
-	harness.Must(t, create(t, chain, p))
-	switch {
-	case p.Spec.ServiceAccountName != "default":
-		t.Errorf("ServiceAccount: %q", p.Spec.ServiceAccountName)
-	case len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Projected == nil:
-		t.Errorf("ServiceAccount: volumes %v", p.Spec.Volumes)
-	case p.Spec.PriorityClassName != "usual" || p.Spec.Priority == nil || *p.Spec.Priority != 7:
-		t.Errorf("Priority: %q %v", p.Spec.PriorityClassName, p.Spec.Priority)
-	case len(p.Spec.Tolerations) != 2:
-		t.Errorf("DefaultTolerationSeconds: %v", p.Spec.Tolerations)
-	}
-	if err := create(t, chain, pod("missing")); !apierrors.IsNotFound(err) {
-		t.Errorf("NamespaceLifecycle: %v", err)
-	}
-	p = pod("strict")
-	p.Spec.HostNetwork = true
-	if err := create(t, chain, p); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
-		t.Errorf("PodSecurity: %v", err)
-	}
 }
 
 // TestMeasuredSteps checks that there are no metrics of steps that a plugin does not have.

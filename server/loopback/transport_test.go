@@ -311,27 +311,3 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func BenchmarkEvent(b *testing.B) {
-	event := bytes.Repeat([]byte("x"), 1000)
-	tr := New(context.Background())
-	tr.SetHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for {
-			if _, err := w.Write(event); err != nil {
-				return
-			}
-		}
-	}))
-	req, err := http.NewRequest(http.MethodGet, host, nil)
-	harness.Must(b, err)
-	resp, err := tr.RoundTrip(req)
-	harness.Must(b, err)
-	buf := make([]byte, len(event))
-	b.SetBytes(int64(len(event)))
-	for b.Loop() {
-		if _, err := io.ReadFull(resp.Body, buf); err != nil {
-			b.Fatal(err)
-		}
-	}
-	_ = resp.Body.Close()
-}

@@ -3,10 +3,8 @@ package openapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	kubectl "k8s.io/kubectl/pkg/util/openapi"
 
@@ -69,20 +66,6 @@ func crd(plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-func TestDefinitionsInV2(t *testing.T) {
-	s := newService(t, everything(t), definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
-	doc := v2Document(t, s)
-	resolve(t, doc, doc)
-	for _, name := range []string{"com.example.v1.Widget", "com.example.v2.GearList"} {
-		if _, ok := doc["definitions"].(map[string]any)[name]; !ok {
-			t.Errorf("no definition %s", name)
-		}
-	}
-	if _, ok := doc["paths"].(map[string]any)["/apis/example.com/v2/namespaces/{namespace}/gears/{name}/scale"]; !ok {
-		t.Error("no path of a subresource")
-	}
-}
-
 // TestV2WithFewBuiltIns checks that everything that custom resources refer to is in the document, even if no built-in part has it.
 func TestV2WithFewBuiltIns(t *testing.T) {
 	s := newService(t, nil, definitions{crd("widgets", "Widget"), crd("gears", "Gear")})
@@ -109,42 +92,6 @@ func TestKubectlUnderstandsV2(t *testing.T) {
 	}
 }
 
-func TestDefinitionsInV3(t *testing.T) {
-	widgets := crd("widgets", "Widget")
-	s := newService(t, everything(t), definitions{widgets, crd("gears", "Gear")})
-	documentURL := func() string {
-		_, body := fetch(t, s, PathV3)
-		var list handler3.OpenAPIV3Discovery
-		harness.Must(t, json.Unmarshal(body, &list))
-		return list.Paths["apis/example.com/v1"].ServerRelativeURL
-	}
-	before := documentURL()
-	response, body := fetch(t, s, before)
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", before, response.Status)
-	}
-	for _, want := range []string{`"com.example.v1.Widget"`, `"com.example.v1.GearList"`, "what it looks like"} {
-		if !strings.Contains(string(body), want) {
-			t.Errorf("no %s", want)
-		}
-	}
-
-	changed := widgets.DeepCopy()
-	changed.Generation++
-	s.definitions = definitions{changed}.list
-	if documentURL() == before {
-		t.Error("the URL of a changed document has not changed")
-	}
-	if response, _ := fetch(t, s, before); response.StatusCode != http.StatusMovedPermanently {
-		t.Errorf("old URL: %s", response.Status)
-	}
-
-	s.definitions = definitions{}.list
-	if documentURL() != "" {
-		t.Error("a definition that is gone is listed")
-	}
-}
-
 func TestRenderedDocumentsAreForgotten(t *testing.T) {
 	s := newService(t, everything(t), definitions{crd("widgets", "Widget")})
 	s.rendered = newCache(time.Millisecond)
@@ -159,18 +106,6 @@ func TestRenderedDocumentsAreForgotten(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d documents are still in memory", kept)
-		}
-	}
-}
-
-func BenchmarkV2WithDefinition(b *testing.B) {
-	defined := definitions{crd("widgets", "Widget")}
-	s, err := New(Config{BuiltIn: everything(b), Definitions: defined.list, Whole: defined.whole})
-	harness.Must(b, err)
-	for b.Loop() {
-		s.rendered = newCache(keep)
-		if _, err := s.buildV2(definitions{crd("widgets", "Widget")}, asJSON); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

@@ -282,27 +282,3 @@ func TestEnumsArePublished(t *testing.T) {
 		t.Error("no enum values in descriptions")
 	}
 }
-
-func TestCachingHeaders(t *testing.T) {
-	s := newService(t, everything(t), nil)
-	for _, path := range []string{PathV2, PathV3, PathV3 + "/api/v1"} {
-		response, _ := fetch(t, s, path)
-		etag := response.Header.Get("Etag")
-		if response, body := fetch(t, s, path, "If-None-Match", etag); response.StatusCode != http.StatusNotModified || len(body) > 0 {
-			t.Errorf("%s: %s with the current ETag", path, response.Status)
-		}
-		if response, _ := fetch(t, s, path, "If-None-Match", `"old"`); response.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s with an old ETag", path, response.Status)
-		}
-	}
-	response, _ := fetch(t, s, PathV3+"/api/v1?hash=old")
-	if response.StatusCode != http.StatusMovedPermanently || !strings.Contains(response.Header.Get("Location"), "/openapi/v3/api/v1?hash=") {
-		t.Errorf("old hash: %s to %q", response.Status, response.Header.Get("Location"))
-	}
-	if response, _ := fetch(t, s, PathV2, "Accept", "text/html"); response.StatusCode != http.StatusNotAcceptable {
-		t.Errorf("text/html: %s", response.Status)
-	}
-	if response, _ := fetch(t, s, PathV3+"/apis/none/v1"); response.StatusCode != http.StatusNotFound {
-		t.Errorf("unknown document: %s", response.Status)
-	}
-}

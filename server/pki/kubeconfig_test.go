@@ -2,11 +2,8 @@ package pki
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,30 +13,6 @@ import (
 
 	"github.com/sqube/sqube/test/harness"
 )
-
-func TestKubeconfigForAUser(t *testing.T) {
-	dir := t.TempDir()
-	ensure(t, dir, options)
-	p, err := Open(dir)
-	harness.Must(t, err)
-	data, err := p.Kubeconfig("https://api.example.test", "jane", []string{"dev", "ops"}, time.Hour)
-	harness.Must(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	harness.Must(t, err)
-	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	harness.Must(t, err)
-	verify(t, pair.Leaf, load(t, p.CA), time.Now(), x509.ExtKeyUsageClientAuth)
-	groups := slices.Sorted(slices.Values(pair.Leaf.Subject.Organization))
-	if pair.Leaf.Subject.CommonName != "jane" || !slices.Equal(groups, []string{"dev", "ops"}) {
-		t.Errorf("the certificate is for %s", pair.Leaf.Subject)
-	}
-	if left := time.Until(pair.Leaf.NotAfter); left > time.Hour || left < 59*time.Minute {
-		t.Errorf("it is valid for %s", left)
-	}
-	if config.Host != "https://api.example.test" || len(config.CAData) == 0 {
-		t.Errorf("it points to %s", config.Host)
-	}
-}
 
 // TestTrustedWithoutFinalNewline trusts an authority whose file lacks the final newline beside the operator's certificate.
 func TestTrustedWithoutFinalNewline(t *testing.T) {

@@ -285,21 +285,6 @@ func copyFile(t *testing.T, from, to string) {
 	harness.Must(t, err)
 }
 
-func TestPermissionsAreTightened(t *testing.T) {
-	dir := t.TempDir()
-	p := ensure(t, dir, options)
-	private := []string{p.CA.KeyFile, p.ServiceAccountKey, p.AdminKubeconfig}
-	for _, path := range private {
-		harness.Must(t, os.Chmod(path, 0o644))
-	}
-	ensure(t, dir, options)
-	for _, path := range private {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: mode %v, %v", path, info.Mode(), err)
-		}
-	}
-}
-
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	p := ensure(t, dir, options)

@@ -86,20 +86,3 @@ func TestServingRefusesAMismatch(t *testing.T) {
 	_, err = NewServing(ServingConfig{Pair: Pair{CertFile: p.Serving.CertFile, KeyFile: p.Admin.KeyFile}, ClientCA: clientCA, TLS: &tls.Config{}})
 	wantFileError(t, err, p.Serving.CertFile)
 }
-
-func BenchmarkFirstStart(b *testing.B) {
-	for b.Loop() {
-		if _, err := Ensure(b.Context(), b.TempDir(), options); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkLaterStart(b *testing.B) {
-	dir := b.TempDir()
-	for b.Loop() {
-		if _, err := Ensure(b.Context(), dir, options); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

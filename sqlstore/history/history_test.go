@@ -235,19 +235,3 @@ func TestDamagedBlocks(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPack(b *testing.B) {
-	version := func(n int) *dialect.LogRow {
-		return &dialect.LogRow{ID: int64(n + 1), ReplacedBy: int64(n + 2), Write: dialect.Write{
-			Operation: dialect.Update, Resource: "things", Key: "a", Name: "a", Labels: "{}", Fields: "{}",
-			Value: fmt.Appendf(nil, `{"metadata":{"generation":%d},"spec":{"replicas":%d,"text":%q}}`, n, n, strings.Repeat("some text that is not very random ", 150))}}
-	}
-	var last []*dialect.Block
-	for n := 0; b.Loop(); n++ {
-		var err error
-		if last, err = Pack(nil)([]*dialect.Replaced{{LogRow: *version(n), Next: version(n + 1)}}, last); err != nil {
-			b.Fatal(err)
-		}
-		last = last[len(last)-1:]
-	}
-}
