@@ -9,9 +9,8 @@
 //	                                                      # over what it costs in a hundredth of that
 //	go run ./test/bench --peers etcd watches              # what watches cost: events to 100 of them, 10,000 idle ones on shared and
 //	                                                      # on own connections, and changes that concern none of those
-//	go run ./test/bench --gomemlimit 400MiB crowd         # how much memory 50 clients take that list all pods at once
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
-//	                                                      # and what they cost; "churn size" and "churn costs" are one of both
+//	                                                      # and what they cost
 //	go run ./test/bench scale                             # 1,000 simulated nodes, 30,000 pods of which some start all the time, and a
 //	                                                      # tenth of that before; on Postgres a server is killed; fails if one of
 //	                                                      # Kubernetes' objectives is missed, or if a node costs more among many

@@ -21,20 +21,11 @@ type options struct {
 	binary     string   // sqube's binary; "" builds bin/sqube
 	binDir     string   // where the peers' binaries are built
 	postgres   string   // DSN of a server for the databases; "" starts one
-	memory     string   // GOMEMLIMIT of the API servers
 	squbeFlags []string // additional flags of sqube
 	flags      []string // additional flags of the server to hold
 	quick      bool
 	plane      plane
 	sizes      sizes
-}
-
-// environment is what the API servers get in addition to the benchmark's own.
-func (o options) environment() []string {
-	if o.memory == "" {
-		return nil
-	}
-	return []string{"GOMEMLIMIT=" + o.memory}
 }
 
 func main() {
@@ -66,8 +57,6 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	switch {
 	case command == "hold" && len(rest) > 0:
 		return hold(ctx, o, rest[0], rest[1:], out)
-	case command == "churn":
-		return churnAll(ctx, o, rest, out)
 	case len(rest) > 0:
 		return fmt.Errorf("unexpected argument %q; see --help", rest[0])
 	case command == "table":
@@ -119,7 +108,6 @@ func parseWith(defaults sizes, args []string) (options, []string, error) {
 	})
 	fs.StringVar(&o.binDir, "bin-dir", "", "directory for the peers' binaries; by default a temporary one")
 	fs.StringVar(&o.postgres, "postgres", os.Getenv("SQUBE_TEST_POSTGRES"), "DSN of a Postgres server for the databases; by default one is started")
-	fs.StringVar(&o.memory, "gomemlimit", "", "GOMEMLIMIT of sqube and kube-apiserver, such as 400MiB; by default none")
 	fs.BoolVar(&o.quick, "quick", false, "small sizes, to check that everything works; the figures mean little")
 	o.sizes.flags(fs)
 	err := fs.Parse(args)

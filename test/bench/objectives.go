@@ -193,12 +193,7 @@ var scaleCollections = []string{
 
 // scaleDatabase reports the size of the database.
 func (s *session) scaleDatabase(ctx context.Context) (result, error) {
-	size, err := s.server.DataSize()
-	if err != nil {
-		return result{}, err
-	}
-	live, err := s.liveBytes(ctx, scaleCollections)
-	return result{Sizes: []figure{megabytes(size)}, Times: figure(size-s.scale.emptySize) / figure(live)}, err
+	return s.sizeOver(ctx, scaleCollections)
 }
 
 // missedTargets is the error, after all measurements, of figures that exceed their targets.

@@ -31,7 +31,7 @@ func preparePeer(ctx context.Context, o options, b *binaries, s *server) error {
 		s.Binaries = append(s.Binaries, program.binary)
 	}
 	s.commands = func(flags []string) []*command {
-		serve := &command{dir: s.dir, env: o.environment(), binary: apiserver, ready: readyz(s.ports[0]), args: slices.Concat([]string{
+		serve := &command{dir: s.dir, binary: apiserver, ready: readyz(s.ports[0]), args: slices.Concat([]string{
 			"--etcd-servers", "http://" + loopback(shim.port),
 			"--bind-address", "127.0.0.1",
 			"--secure-port", strconv.Itoa(s.ports[0]),

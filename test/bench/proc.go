@@ -131,7 +131,6 @@ func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(
 type memory struct {
 	RSS       int64 // resident, including pages of the binary and of mapped files
 	Anonymous int64 // resident and not backed by a file: heap and stacks
-	Peak      int64 // the maximum of RSS since the start or resetPeak
 }
 
 // readMemory adds up /proc/PID/status of the processes.
@@ -150,8 +149,6 @@ func readMemory(pids []int) (memory, error) {
 				sum = &total.RSS
 			case "RssAnon":
 				sum = &total.Anonymous
-			case "VmHWM":
-				sum = &total.Peak
 			default:
 				continue
 			}
@@ -163,14 +160,4 @@ func readMemory(pids []int) (memory, error) {
 		}
 	}
 	return total, nil
-}
-
-// resetPeak sets the peak of each process to its current RSS (proc_pid_clear_refs(5)).
-func resetPeak(pids []int) error {
-	for _, pid := range pids {
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
-			return fmt.Errorf("peak memory of process %d: %w", pid, err)
-		}
-	}
-	return nil
 }

@@ -35,13 +35,12 @@ type process struct {
 // command is a process to start.
 type command struct {
 	dir    string // its working directory, with its output in a log file
-	env    []string
 	binary string
 	args   []string
 	ready  func(context.Context) error // succeeds once it serves
 }
 
-// start runs the command, with env added to its environment.
+// start runs the command.
 func (c *command) start() (*process, error) {
 	log := filepath.Join(c.dir, filepath.Base(c.binary)+".log")
 	file, err := os.Create(log)
@@ -51,7 +50,6 @@ func (c *command) start() (*process, error) {
 	defer file.Close() // the child has its own descriptor
 	cmd := exec.Command(c.binary, c.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, file, file
-	cmd.Env = append(os.Environ(), c.env...)
 	keeper, err := harness.NewKeeper("")
 	if err != nil {
 		return nil, err

@@ -44,9 +44,7 @@ type result struct {
 	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`
 	// LiveEach is what an idle watch takes of a collected heap and of the stacks, in KiB.
 	LiveEach figure `json:"live_kib_each,omitempty"`
-	// Peak is the maximum RSS during the phase.
-	Peak figure `json:"peak_rss_mib,omitempty"`
-	// Failed is how many operations got no complete response, if that does not end the run.
+	// Failed is how many operations failed for good.
 	Failed figure `json:"failed,omitempty"`
 	// Detail names what the figures describe, if they are those of the worst of several.
 	Detail string `json:"detail,omitempty"`

@@ -79,7 +79,6 @@ func scalePhases(n sizes) []phase {
 
 // scaleRun is what phases leave for later ones.
 type scaleRun struct {
-	emptySize   int64           // bytes of the database before there were objects
 	emptyMemory memory          // of the servers
 	tenth       result          // of steady load with a tenth of the cluster
 	calls       apiCalls        // while there was steady load
@@ -90,7 +89,7 @@ type scaleRun struct {
 
 // scaleEmpty reports the memory of the servers without nodes.
 func (s *session) scaleEmpty(ctx context.Context) (r result, err error) {
-	if s.scale.emptySize, err = s.server.DataSize(); err != nil {
+	if s.emptySize, err = s.server.DataSize(); err != nil {
 		return r, err
 	}
 	if err := s.openCluster(ctx); err != nil {

@@ -19,7 +19,7 @@ type session struct {
 	server    *server
 	dialer    *dialer
 	sizes     sizes
-	retention time.Duration // for how long the server of churn keeps versions
+	emptySize int64         // bytes of the database before there were objects
 	opened    openedWatches // watches that stay open over several phases
 	revision  int           // of the bodies that `bench size` has written
 	cluster   *cluster      // nil if there is no control plane

@@ -20,13 +20,11 @@ type sizes struct {
 	Idle        time.Duration // observation of a server without load
 	Rest        time.Duration // before a server is observed without load
 	Objects     int           // ConfigMaps of `bench size`
-	Crowd       int           // clients of `bench crowd`
 	Definitions int           // of `bench definitions`
 	DefinedBy   []string      // their files; empty for generated ones
 	Updates     int           // of the 2,000 objects of `bench churn`
-	Direct      bool          // updates go through the store, not the server
-	Retention   time.Duration // of their versions, unless all are kept, and of those in `bench scale`
-	Settle      time.Duration // from the last of them to measuring the database
+	Retention   time.Duration // of their versions in the end, and of those in `bench scale`
+	Settle      time.Duration // before requests or the database are measured
 	Duration    time.Duration // of the steady load of `bench scale`, and of the Leases of `bench wear`
 	Replicas    int           // of each of its Deployments
 	Pace        int           // its pods that start or end per second
@@ -36,7 +34,7 @@ type sizes struct {
 
 var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500, Idlers: 10_000,
-	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Crowd: 50, Definitions: 1_000,
+	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
 	Duration: time.Minute, Replicas: 30, Pace: 20, Strict: true,
 }
@@ -44,7 +42,7 @@ var defaultSizes = sizes{
 // quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
 	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, Watchers: 5, Events: 10, Idlers: 100,
-	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Crowd: 4, Definitions: 5,
+	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Definitions: 5,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
 }
@@ -63,21 +61,19 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Idlers, "idle-watches", s.Idlers, "watches without events of watches, on shared connections and on their own")
 	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe an idle server")
 	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them")
-	fs.IntVar(&s.Crowd, "crowd", s.Crowd, "clients of crowd, which list all pods at once")
 	fs.IntVar(&s.Definitions, "definitions", s.Definitions, "definitions that definitions makes, and a tenth and a hundredth of them before")
 	fs.Func("definitions-from", "folder of YAML files, each with one CustomResourceDefinition, that definitions makes instead of generated ones, in the order of their names", s.definitionFiles)
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
-	fs.BoolVar(&s.Direct, "direct", s.Direct, "churn makes its updates through the store alone, with the server stopped, instead of by requests: minutes for a million")
-	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long scale keeps versions, and churn in the part that does not keep all")
+	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long scale keeps versions, and churn in the end")
 	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale measures steady load, and wear renews Leases")
 	fs.IntVar(&s.Replicas, "replicas", s.Replicas, "pods of each Deployment of scale")
 	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts or ends per second")
-	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long after its last update churn measures the database")
+	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long churn waits before it measures requests or the database")
 }
 
 // validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Idlers, s.Objects, s.Crowd, s.Definitions, s.Updates, s.Replicas, s.Pace} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Idlers, s.Objects, s.Definitions, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}

@@ -66,7 +66,7 @@ func prepareSqube(ctx context.Context, o options, b *binaries, engine string, s 
 	s.admin = filepath.Join(data(0), "data", "admin.kubeconfig")
 	s.commands = func(further []string) (all []*command) {
 		for i, port := range s.ports {
-			all = append(all, &command{dir: data(i), env: o.environment(), binary: binary, ready: readyz(port), args: slices.Concat([]string{
+			all = append(all, &command{dir: data(i), binary: binary, ready: readyz(port), args: slices.Concat([]string{
 				"serve",
 				"--data-dir", filepath.Join(data(i), "data"),
 				"--datastore", s.Datastore,

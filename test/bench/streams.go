@@ -63,12 +63,6 @@ func (c *client) stream(ctx context.Context, r request) (objects int, length int
 	}
 }
 
-// discardStream reads a streaming list and returns its length.
-func (c *client) discardStream(ctx context.Context, r request) (int64, error) {
-	_, length, err := c.stream(ctx, r)
-	return length, err
-}
-
 // eventReader splits the stream of a watch into events.
 type eventReader struct {
 	stream *bufio.Reader

@@ -18,11 +18,11 @@ type suite struct {
 var suites = []suite{
 	{name: "", phases: phases},
 	{name: "size", phases: sizePhases},
-	{name: "crowd", phases: crowdPhases},
 	{name: "watches", phases: watchesPhases},
 	// An hour includes what a server does only occasionally.
 	{name: "wear", phases: wearPhases, sizes: func(s *sizes) { s.Duration = time.Hour }},
 	{name: "history", phases: historyPhases},
+	{name: "churn", phases: churnPhases},
 	{name: "control-plane", phases: planePhases, plane: plane{runs: true}, sizes: func(s *sizes) {
 		s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
 	}},

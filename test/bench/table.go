@@ -169,6 +169,7 @@ var (
 	cpuMicros   = row{unit: "CPU µs each", value: func(r result) figure { return r.CPU }, ratio: true}
 	cpuMillis   = row{unit: "CPU ms each", value: func(r result) figure { return r.CPU / 1000 }, ratio: true}
 	firstMillis = row{unit: "CPU ms each", value: func(r result) figure { return r.FirstCPU / 1000 }, ratio: true}
+	allCPU      = row{value: func(r result) figure { return r.CPU + r.DatabaseCPU }}
 	startMillis = row{unit: "CPU ms", value: func(r result) figure { return r.CPU / 1000 }}
 	delivery    = row{unit: "CPU µs each", value: func(r result) figure { return r.Delivery }, ratio: true}
 	databaseCPU = row{unit: "Postgres CPU µs each", value: func(r result) figure { return r.DatabaseCPU }}
@@ -185,7 +186,6 @@ var (
 
 	rss           = row{unit: "RSS MiB", value: func(r result) figure { return r.RSS }, ratio: true}
 	anonymous     = row{unit: "anonymous MiB", value: func(r result) figure { return r.Anonymous }, ratio: true}
-	peak          = row{unit: "peak RSS MiB", value: func(r result) figure { return r.Peak }, ratio: true}
 	rssEach       = row{unit: "RSS KiB each", value: func(r result) figure { return r.RSSEach }, ratio: true}
 	anonymousEach = row{unit: "anonymous KiB each", value: func(r result) figure { return r.AnonymousEach }, ratio: true}
 	liveEach      = row{unit: "KiB each of heap and stacks", value: func(r result) figure { return r.LiveEach }, ratio: true}
@@ -195,7 +195,6 @@ var (
 	written         = row{unit: "KB written each", value: func(r result) figure { return r.Written }, ratio: true}
 	writtenMinute   = row{unit: "KB written a minute", value: func(r result) figure { return r.WrittenMinute }, ratio: true}
 	writtenYear     = row{unit: "GB written a year", value: func(r result) figure { return r.WrittenYear }, ratio: true}
-	failures        = row{unit: "without a whole answer", value: func(r result) figure { return r.Failed }}
 )
 
 // sumOfSizes adds the sizes of all binaries.
