@@ -1,2 +1,2 @@
-// Package crash tests what the server keeps when it is stopped or killed, and how it stops.
+// Package crash tests what the server keeps when it is stopped, and which heartbeats it may lose when it is killed.
 package crash

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,9 @@ import (
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
+
+// testTimeout limits a test on a busy machine.
+const testTimeout = 10 * time.Minute
 
 // TestRestartLosesNothing stops the server gracefully and starts it again, twice. Every object of every served resource is
 // unchanged, including those that a new cluster has.

@@ -15,8 +15,9 @@
 //	go test ./test/robustness -run TestHistory -history DIR     checks a kept history again
 //
 // The configurations are sqlite, one server on SQLite, and postgres-1 and postgres-3, one or three servers on a Postgres of
-// their own. -patroni adds patroni-haproxy and patroni-hosts, two servers on three nodes under Patroni, which they reach
-// through HAProxy or by the addresses of all nodes. There, one after the other, the primary moves, is killed or cut off, or its
-// standby is killed, and the test prints for how long no write was acknowledged. -old runs only postgres-skew: three servers on
-// Postgres, of which one has the older sqube that -old names (make skew).
+// their own. In sqlite-kills and postgres-kills, the server and Postgres are killed again and again, each time after clients got
+// more writes acknowledged. -patroni adds patroni-haproxy and patroni-hosts, two servers on three nodes under Patroni, which they
+// reach through HAProxy or by the addresses of all nodes. There, one after the other, the primary moves, is killed or cut off, or
+// its standby is killed, and the test prints for how long no write was acknowledged. -old runs only postgres-skew: three servers
+// on Postgres, of which one has the older sqube that -old names (make skew).
 package robustness

@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -92,6 +93,33 @@ func (c *cluster) run(ctx context.Context, plan []fault) {
 			c.note("ends:   %v", f)
 		})
 	}
+}
+
+const (
+	// writesBeforeKill is how many writes are acknowledged at least between two kills, which can then happen at any moment of the load.
+	writesBeforeKill = 30
+	// killEvery is how much of a duration a kill stands for.
+	killEvery = 1500 * time.Millisecond
+)
+
+// kill kills what the configuration says, and returns how often.
+func (c *cluster) kill(ctx context.Context, config configuration, seed uint64, duration time.Duration) (killed int, err error) {
+	random := newRandom(seed, config.name)
+	for ; killed < int(duration/killEvery); killed++ {
+		end := time.Now().Add(settleTimeout)
+		for until := c.recorder.Acknowledged() + writesBeforeKill + random.IntN(writesBeforeKill); c.recorder.Acknowledged() < until; {
+			if time.Now().After(end) {
+				return killed, errors.New("no more writes are acknowledged")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		f := fault{Kind: config.kills[random.IntN(len(config.kills))], For: minFor}
+		c.note("begins: %v", f)
+		if err := c.suffer(ctx, f); err != nil {
+			return killed, err
+		}
+	}
+	return killed, nil
 }
 
 // suffer causes one fault and ends it. If another fault prevents it, the error says why.

@@ -19,12 +19,16 @@ type configuration struct {
 	patroni, haproxy bool
 	// skew means that the first server is the older sqube that -old names.
 	skew bool
+	// kills are the only faults if there are any, one after the other, and clients get writes acknowledged before each.
+	kills []kind
 }
 
 var configurations = []configuration{
 	{name: "sqlite", servers: 1},
 	{name: "postgres-1", postgres: true, servers: 1},
 	{name: "postgres-3", postgres: true, servers: 3},
+	{name: "sqlite-kills", servers: 1, kills: []kind{killServer}},
+	{name: "postgres-kills", postgres: true, servers: 1, kills: []kind{killServer, killPostgres}},
 }
 
 // skewConfigurations are those of -old.

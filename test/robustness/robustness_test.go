@@ -85,6 +85,10 @@ func round(t *testing.T, c configuration, seed uint64, duration time.Duration, p
 			errs = append(errs, err)
 		}
 		suffered = len(windows)
+	} else if c.kills != nil {
+		if suffered, err = cl.kill(ctx, c, seed, duration); err != nil {
+			errs = append(errs, err)
+		}
 	} else {
 		plan := newPlan(seed, c, duration)
 		cl.run(ctx, plan)

@@ -194,6 +194,16 @@ func (r *Recorder) Watch(w *Watch) {
 	r.h.Watches = append(r.h.Watches, w)
 }
 
+// Acknowledged returns how many writes were acknowledged so far.
+func (r *Recorder) Acknowledged() (n int) {
+	for _, o := range r.History().Operations {
+		if o.Writes() && o.Outcome == Done {
+			n++
+		}
+	}
+	return n
+}
+
 // History returns everything recorded so far.
 func (r *Recorder) History() *History {
 	r.mu.Lock()
