@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sqube/sqube/migrations"
@@ -70,20 +69,6 @@ func contents(t *testing.T, db *sql.DB) string {
 		}
 	}
 	return text.String()
-}
-
-func TestUpFromEmptyAndAgain(t *testing.T) {
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		if status := read(t, engine); status.Current != 0 || status.Newest == 0 || status.Interrupted {
-			t.Errorf("the status of an empty database is %+v", status)
-		}
-		if before := up(t, engine); before.Current != 0 {
-			t.Errorf("before the first Up, the status was %+v", before)
-		}
-		if before := up(t, engine); before.Usable() != nil || before.Release != migrations.Release {
-			t.Errorf("before the second Up, the status was %+v", before)
-		}
-	})
 }
 
 // TestUpFromEachSchema migrates what servers have left at each version of the schema to the newest one, also after a power
@@ -184,20 +169,6 @@ func TestOtherTables(t *testing.T) {
 	})
 }
 
-func TestNewerDatabaseIsLeftAlone(t *testing.T) {
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		up(t, engine)
-		db := harness.OpenDatabase(t, engine)
-		execute(t, db, "UPDATE schema_migrations SET version = 9999")
-		if _, err := migrations.Up(t.Context(), harness.OpenDatabase(t, engine), migrations.Engine(engine.Name)); !errors.Is(err, migrations.ErrNewer) {
-			t.Errorf("Up of a newer database: %v", err)
-		}
-		if status := read(t, engine); status.Current != 9999 || status.Interrupted || !errors.Is(status.Usable(), migrations.ErrNewer) {
-			t.Errorf("the status of a newer database is %+v", status)
-		}
-	})
-}
-
 // TestAutovacuum checks what the second step sets on Postgres.
 func TestAutovacuum(t *testing.T) {
 	engine := harness.Engine{Name: "postgres", Datastore: harness.Postgres(t)}
@@ -209,40 +180,6 @@ WHERE c.relname = 'log' AND c.reloptions @> '{autovacuum_vacuum_scale_factor=0.0
    AND toast.reloptions @> '{autovacuum_vacuum_scale_factor=0.01,autovacuum_vacuum_cost_delay=0}'
    OR c.relname = 'counter' AND c.reloptions @> '{fillfactor=10,autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_cost_delay=0}'`).Scan(&tables); err != nil || tables != 2 {
 		t.Errorf("%d tables have the settings, want 2: %v", tables, err)
-	}
-}
-
-// TestReplicasMigrateOnce starts several processes at once on an empty Postgres database: one runs the steps, the others find
-// them done.
-func TestReplicasMigrateOnce(t *testing.T) {
-	dsn := harness.Postgres(t)
-	const replicas = 8
-	var done sync.WaitGroup
-	found := make([]migrations.Status, replicas)
-	for i := range replicas {
-		done.Go(func() {
-			db, err := sql.Open("pgx", dsn)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if found[i], err = migrations.Up(t.Context(), db, migrations.Postgres); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	done.Wait()
-	first := 0
-	for _, status := range found {
-		if status.Interrupted {
-			t.Errorf("one process saw an intermediate status: %+v", status)
-		}
-		if status.Current == 0 {
-			first++
-		}
-	}
-	if first != 1 {
-		t.Errorf("%d processes ran the steps, want 1", first)
 	}
 }
 

@@ -1,15 +1,12 @@
 package sqlite_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -55,23 +52,6 @@ func create(key string, value []byte) dialect.Write {
 	return dialect.Write{Operation: dialect.Create, Resource: "pods", Key: key, Name: key, Labels: "{}", Fields: "{}", Value: value}
 }
 
-func TestSecondProcessIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sqube.db")
-	first := opened(t, path)
-	for range 2 {
-		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, dialect.ErrLocked) || !strings.Contains(err.Error(), path) {
-			t.Errorf("opening it again: %v", err)
-		}
-	}
-	if _, err := first.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))}); err != nil {
-		t.Errorf("the first engine fails: %v", err)
-	}
-	closed(t, first)
-	if n := text(t, open(t, path), "SELECT count(*) FROM log"); n != "1" {
-		t.Errorf("after the first engine closed there are %s rows", n)
-	}
-}
-
 // TestOlderProcessHasTheFile opens a file that an older sqube serves.
 func TestOlderProcessHasTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sqube.db")
@@ -83,51 +63,6 @@ func TestOlderProcessHasTheFile(t *testing.T) {
 	}
 	closed(t, older)
 	open(t, path)
-}
-
-func TestFileThatIsNotADatabase(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sqube.db")
-	content := strings.Repeat("This is text, not a database.\n", 100)
-	harness.Must(t, os.WriteFile(path, []byte(content), 0o600))
-	if _, err := sqlite.Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "not an SQLite database") {
-		t.Errorf("opening a text file: %v", err)
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != content {
-		t.Errorf("the text file was changed (%v)", err)
-	}
-	harness.Must(t, os.Remove(path))
-	open(t, path) // the lock was released
-}
-
-func TestFolderThatMayNotBeWritten(t *testing.T) {
-	dir := t.TempDir()
-	harness.Must(t, os.Chmod(dir, 0o555))
-	failed := make(chan error)
-	go func() {
-		if os.Geteuid() == 0 {
-			// Root ignores permissions, so this thread becomes nobody for the file system. It is locked to the goroutine and ends
-			// with it.
-			runtime.LockOSThread()
-			if err := syscall.Setfsuid(65534); err != nil {
-				failed <- err
-				return
-			}
-		}
-		_, err := sqlite.Open(context.Background(), filepath.Join(dir, "sqube.db"))
-		failed <- err
-	}()
-	if err := <-failed; !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("opening a database in a read-only folder: %v", err)
-	}
-}
-
-func TestPathWithEveryCharacter(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a b", "ä?x#y%20&_pragma=z", "sqube;'\".db")
-	e := open(t, path)
-	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		t.Errorf("the file is missing: %v", err)
-	}
 }
 
 func TestSettingsOfTheFile(t *testing.T) {

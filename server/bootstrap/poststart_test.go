@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -60,31 +58,6 @@ func TestHooksWriteOnceAndThenNothing(t *testing.T) {
 // only returns a function that returns client.
 func only(client kubernetes.Interface) func(context.Context) (kubernetes.Interface, error) {
 	return func(context.Context) (kubernetes.Interface, error) { return client, nil }
-}
-
-func TestRolesRegainMissingRulesAndKeepAddedRules(t *testing.T) {
-	client := fake.NewClientset()
-	hook := rbacHook(only(client), "kubelet-client", nil)
-	harness.Must(t, hook.ensure(t.Context()))
-	roles := client.RbacV1().ClusterRoles()
-	role, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	harness.Must(t, err)
-	added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/mine"}}
-	role.Rules = []rbacv1.PolicyRule{added}
-	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	harness.Must(t, roles.Delete(t.Context(), "system:heapster", metav1.DeleteOptions{}))
-
-	harness.Must(t, hook.ensure(t.Context()))
-	role, err = roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
-	harness.Must(t, err)
-	if len(role.Rules) < 2 || role.Rules[0].NonResourceURLs[0] != "/mine" {
-		t.Fatalf("rules %v, want the user's and the default ones", role.Rules)
-	}
-	if _, err := roles.Get(t.Context(), "system:heapster", metav1.GetOptions{}); err != nil {
-		t.Fatalf("deleted default role was not recreated: %v", err)
-	}
 }
 
 func TestHookReportsItsLastErrorUntilItIsDone(t *testing.T) {
