@@ -15,7 +15,7 @@ import (
 func All(h *history.History) []error {
 	logs, errs := Rebuild(h)
 	for _, check := range []func(*history.History, Logs) []error{
-		Linearizable, Revisions, Acknowledged, Lists, Watches,
+		Linearizable, Revisions, Acknowledged, Lists, Watches, Informers,
 	} {
 		errs = append(errs, check(h, logs)...)
 	}

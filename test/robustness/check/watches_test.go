@@ -37,6 +37,15 @@ func TestWatchesNotices(t *testing.T) {
 	})
 }
 
+func TestInformersNotices(t *testing.T) {
+	run(t, []broken{
+		{"an older version", Informers, func(h *history.History) { h.Informers[0].Events[2].Object.Version = 10 }, "comes after"},
+		{"an object that is new again", Informers, func(h *history.History) { h.Informers[0].Events[2].Type = history.Added }, "comes after"},
+		{"a deletion of nothing", Informers, func(h *history.History) { h.Informers[0].Events[0].Type = history.Deleted }, "comes after"},
+		{"an object that is not as written", Informers, func(h *history.History) { h.Informers[0].Events[0].Object.Mark = "m9" }, "watches show"},
+	})
+}
+
 // TestGap checks that changes that compaction hides from all watches are not reported, and that everything else is.
 func TestGap(t *testing.T) {
 	gap := func() *history.History {

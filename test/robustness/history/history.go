@@ -120,6 +120,14 @@ type Watch struct {
 	End string `json:"end"`
 }
 
+// Informer is what the handler of one of client-go's informers received. A deletion that it learnt of from a list shows the last
+// version that it knew.
+type Informer struct {
+	Server   int     `json:"server"`
+	Resource string  `json:"resource"`
+	Events   []Event `json:"events"`
+}
+
 // EventType is the type of an Event.
 type EventType string
 
@@ -145,6 +153,7 @@ type History struct {
 	Operations []*Operation
 	Lists      []*List
 	Watches    []*Watch
+	Informers  []*Informer
 }
 
 // String returns how many records of each kind there are.
@@ -192,6 +201,13 @@ func (r *Recorder) Watch(w *Watch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.h.Watches = append(r.h.Watches, w)
+}
+
+// Informer records what an informer received.
+func (r *Recorder) Informer(i *Informer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Informers = append(r.h.Informers, i)
 }
 
 // Acknowledged returns how many writes were acknowledged so far.

@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 )
 
-// Save writes the history to files in a directory, one record per line: operations.jsonl, lists.jsonl, watches.jsonl.
+// Save writes the history to files in a directory, one record per line: operations.jsonl, lists.jsonl,
+// watches.jsonl, informers.jsonl.
 func (h *History) Save(dir string) error {
 	return errors.Join(
 		save(filepath.Join(dir, "operations.jsonl"), h.Operations),
 		save(filepath.Join(dir, "lists.jsonl"), h.Lists),
 		save(filepath.Join(dir, "watches.jsonl"), h.Watches),
+		save(filepath.Join(dir, "informers.jsonl"), h.Informers),
 	)
 }
 
@@ -24,6 +26,7 @@ func Load(dir string) (*History, error) {
 		load(filepath.Join(dir, "operations.jsonl"), &h.Operations),
 		load(filepath.Join(dir, "lists.jsonl"), &h.Lists),
 		load(filepath.Join(dir, "watches.jsonl"), &h.Watches),
+		load(filepath.Join(dir, "informers.jsonl"), &h.Informers),
 	)
 }
 

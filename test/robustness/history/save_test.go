@@ -15,6 +15,7 @@ func TestSaveAndLoad(t *testing.T) {
 	r.Operation(&Operation{Verb: Get, Key: Key{"things", "y"}, Outcome: Absent, Error: "404"})
 	r.List(&List{Resource: "things", Asked: 7, Exact: true, Pages: []Page{{Version: 7, Objects: []Object{o}}}})
 	r.Watch(&Watch{Resource: "things", From: 3, Initial: true, Events: []Event{{Type: Added, Object: o}, {Type: Bookmark, EndsInitial: true}}, End: "EOF"})
+	r.Informer(&Informer{Resource: "things", Events: []Event{{Type: Added, Object: o}}})
 	dir := t.TempDir()
 	harness.Must(t, r.History().Save(dir))
 	if got, err := Load(dir); err != nil || !reflect.DeepEqual(got, r.History()) {

@@ -30,8 +30,26 @@ var (
 	configMaps = collection{"configmaps", "v1", "ConfigMap", "/api/v1/namespaces/" + Namespace + "/configmaps", nil}
 	leases     = collection{"leases", "coordination.k8s.io/v1", "Lease", "/apis/coordination.k8s.io/v1/namespaces/" + Namespace + "/leases",
 		map[string]any{"spec": map[string]any{"leaseDurationSeconds": 15}}}
-	collections = []collection{configMaps, leases}
+	gadgets     = collection{"gadgets", gadgetGroup + "/v1", "Gadget", "/apis/" + gadgetGroup + "/v1/namespaces/" + Namespace + "/gadgets", nil}
+	collections = []collection{configMaps, leases, gadgets}
 )
+
+const (
+	gadgetGroup = "robustness.example.com"
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+)
+
+// gadgetDefinition defines the gadgets, which are custom resources.
+var gadgetDefinition = map[string]any{
+	"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+	"metadata": map[string]any{"name": "gadgets." + gadgetGroup},
+	"spec": map[string]any{
+		"group": gadgetGroup, "scope": "Namespaced", "names": map[string]any{"plural": "gadgets", "kind": "Gadget"},
+		"versions": []any{map[string]any{
+			"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+		}},
+	},
+}
 
 func (c collection) key(name string) history.Key {
 	return history.Key{Resource: c.resource, Name: name}

@@ -10,7 +10,7 @@ import (
 // How many objects the clients share: few enough for conflicts, and enough for lists of several pages.
 const (
 	sharedConfigMaps = 12
-	sharedLeases     = 3
+	sharedHeld       = 3
 )
 
 // edit changes the ConfigMaps until ctx is done.
@@ -45,17 +45,21 @@ func (c *client) edit(ctx context.Context) {
 	}
 }
 
-// hold takes Leases until ctx is done, like leader election: it replaces only the version that it has read.
+// hold takes Leases, or gadgets, until ctx is done, like leader election: it replaces and deletes only the version that it has read.
 func (c *client) hold(ctx context.Context) {
+	in := []collection{leases, gadgets}[c.id%2]
 	for ctx.Err() == nil {
-		name := fmt.Sprintf("shared-%d", c.random.IntN(sharedLeases))
-		o := c.get(leases, name)
+		name := fmt.Sprintf("shared-%d", c.random.IntN(sharedHeld))
+		o := c.get(in, name)
 		for o.Outcome == history.Done && ctx.Err() == nil && !c.chance(20) {
 			c.rest(ctx, false)
-			o = c.update(leases, name, o.Object.Version)
+			o = c.update(in, name, o.Object.Version)
 		}
-		if o.Outcome == history.Absent {
-			o = c.create(leases, name)
+		switch {
+		case o.Outcome == history.Absent:
+			o = c.create(in, name)
+		case o.Outcome == history.Done && c.chance(20):
+			o = c.delete(in, name, o.Object.UID, o.Object.Version)
 		}
 		c.rest(ctx, o.Outcome == history.Unknown || o.Outcome == history.Unsent)
 	}

@@ -19,7 +19,7 @@ import (
 // How many clients of each sort there are. The first watcher of each collection stays and sees everything.
 const (
 	editors  = 6
-	holders  = 3
+	holders  = 4
 	listers  = 3
 	watchers = 5 // of each collection
 )
@@ -31,13 +31,14 @@ type Workload struct {
 	seed     uint64
 	clients  int
 
-	stop     context.CancelFunc // ends the clients that send requests
-	asking   sync.WaitGroup
-	watching sync.WaitGroup
-	targets  map[string][]chan uint64 // sends each watcher of a resource its target
-	last     *client                  // makes the last writes
-	mu       sync.Mutex
-	refusals []error
+	stop      context.CancelFunc // ends the clients that send requests
+	asking    sync.WaitGroup
+	watching  sync.WaitGroup
+	informers []*informer
+	targets   map[string][]chan uint64 // sends each watcher of a resource its target
+	last      *client                  // makes the last writes
+	mu        sync.Mutex
+	refusals  []error
 }
 
 // Start creates the namespace and starts clients of the servers in configs. They work until Finish, or until ctx is done. The
@@ -53,7 +54,13 @@ func Start(ctx context.Context, recorder *history.Recorder, seed uint64, configs
 	if err := w.last.send(0, http.MethodPost, "/api/v1/namespaces", "application/json", namespace, &object{}); err != nil {
 		return nil, err
 	}
-	for _, in := range collections {
+	if err := w.define(ctx); err != nil {
+		return nil, err
+	}
+	for n, in := range collections {
+		if err := w.inform(ctx, in, n%len(configs)); err != nil {
+			return nil, err
+		}
 		for i := range watchers {
 			if err := w.startWatcher(ctx, in, i); err != nil {
 				return nil, err
@@ -74,6 +81,19 @@ func Start(ctx context.Context, recorder *history.Recorder, seed uint64, configs
 		}
 	}
 	return w, nil
+}
+
+// define defines the gadgets, and returns once every server serves them.
+func (w *Workload) define(ctx context.Context) error {
+	if err := w.last.send(0, http.MethodPost, definitions, "application/json", gadgetDefinition, &object{}); err != nil {
+		return err
+	}
+	for server := range w.configs {
+		if err := persist(ctx, func() error { return w.last.send(server, http.MethodGet, gadgets.path, "", nil, &object{}) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *Workload) newClient() (*client, error) {
@@ -118,9 +138,17 @@ func (w *Workload) Finish(ctx context.Context) error {
 		}
 	}
 	for _, in := range collections {
-		version, err := w.final(ctx, in)
+		version, state, err := w.final(ctx, in)
 		if err != nil {
 			return err
+		}
+		for _, i := range w.informers {
+			if i.resource != in.resource {
+				continue
+			}
+			if err := i.finish(ctx, state); err != nil {
+				return err
+			}
 		}
 		for _, target := range w.targets[in.resource] {
 			target <- version
@@ -156,7 +184,7 @@ func (w *Workload) ready(ctx context.Context, server int) error {
 
 // final moves a new object through all groups, so that every watch sees the last of these changes, returns its revision, and
 // lists the final state.
-func (w *Workload) final(ctx context.Context, in collection) (version uint64, err error) {
+func (w *Workload) final(ctx context.Context, in collection) (version uint64, state map[string]history.Object, err error) {
 	for _, group := range groups {
 		if err := persist(ctx, func() error {
 			o := w.last.apply(in, "the-last", group)
@@ -166,10 +194,20 @@ func (w *Workload) final(ctx context.Context, in collection) (version uint64, er
 			}
 			return nil
 		}); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	return version, persist(ctx, func() error { return w.last.list(in, &history.List{}, 0) })
+	state = map[string]history.Object{}
+	return version, state, persist(ctx, func() error {
+		l := &history.List{}
+		err := w.last.list(in, l, 0)
+		for _, page := range l.Pages {
+			for _, o := range page.Objects {
+				state[o.Name] = o
+			}
+		}
+		return err
+	})
 }
 
 // persist retries until do succeeds or ctx is done.
@@ -181,7 +219,7 @@ func persist(ctx context.Context, do func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("after all faults have ended: %w", err)
+			return fmt.Errorf("it still fails: %w", err)
 		case <-time.After(retryPause):
 		}
 	}
