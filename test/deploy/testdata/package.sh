@@ -1,8 +1,8 @@
-# package.sh FOLDER FORMAT FIRST SECOND PORT: installs the package FIRST into a copy of this system, runs it at PORT of
-# 127.0.0.1, upgrades to SECOND, removes and purges it. The copy is an overlay in its own mount namespace, and disappears with
+# package.sh FOLDER FORMAT FIRST SECOND PORT BINARY: installs the package FIRST, whose program runs BINARY, into a copy of this system,
+# runs it at PORT of 127.0.0.1, upgrades to SECOND, removes and purges it. The copy is an overlay in its own mount namespace, and disappears with
 # this process. systemd is simulated: a log has the calls of the packages, and sqube never starts.
 set -euo pipefail
-folder=$1 format=$2 first=$3 second=$4 port=$5
+folder=$1 format=$2 first=$3 second=$4 port=$5 binary=$6
 root=$folder/root
 mkdir -p "$folder"/{upper,work} "$root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$root"
@@ -10,6 +10,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mkdir -p "$root/run/systemd/system" "$root/packages"
 cp "$first" "$second" "$root/packages/"
+cp -L "$binary" "$root/packages/sqube"
 first=/packages/$(basename "$first") second=/packages/$(basename "$second")
 rm -f "$root/usr/bin/systemctl"
 cat >"$root/usr/bin/systemctl" <<'END'
