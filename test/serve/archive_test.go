@@ -80,76 +80,74 @@ func revisionsOf(t *testing.T, args ...string) (revisions []string) {
 }
 
 // TestArchive runs a server that compacts quickly and is killed from time to time: removed versions are in the archive, once,
-// readable by people and tools, and encrypted ones are encrypted there.
+// readable by people and tools, and encrypted ones are encrypted there. TestArchiveOfReplicas does the same on Postgres.
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		place := filepath.Join(t.TempDir(), "archive")
-		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
-		args := append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...)
-		s := serve(t, args, openUmask)
-		c := client(t, s.Kubeconfig)
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "Zm9yIG5vIG9uZQ"}}
-		_, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
-		harness.Must(t, err)
-		harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
-		removed := setData(t, c, "gone", "soon")
-		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+	place := filepath.Join(t.TempDir(), "archive")
+	database := []string{"--datastore", harness.SQLite(t), "--encryption-provider-config", keys}
+	args := append([]string{"--archive", place, "--retention", "1s", "--history=0"}, database...)
+	s := serve(t, args, openUmask)
+	c := client(t, s.Kubeconfig)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "Zm9yIG5vIG9uZQ"}}
+	_, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
+	harness.Must(t, err)
+	harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+	removed := setData(t, c, "gone", "soon")
+	harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 
-		var revisions []string
-		for i := range 60 {
-			if i%30 == 15 {
-				awaitForgotten(t, s, revisions[i-15])
-				s.Kill(t)
-				s.Start(t)
-			}
-			revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+	var revisions []string
+	for i := range 60 {
+		if i%30 == 15 {
+			awaitForgotten(t, s, revisions[i-15])
+			s.Kill(t)
+			s.Start(t)
 		}
-		last := revisions[len(revisions)-1]
-		marker := setData(t, c, "marker", "")
-		setData(t, c, "marker", "again")
-		awaitForgotten(t, s, marker)
-		refuses(t, "no longer kept", append([]string{"show", "configmaps", "kept", "--at", revisions[0]}, database...))
-		awaitBackup(t, place, marker)
+		revisions = append(revisions, setData(t, c, "kept", fmt.Sprint("value-", i)))
+	}
+	last := revisions[len(revisions)-1]
+	marker := setData(t, c, "marker", "")
+	setData(t, c, "marker", "again")
+	awaitForgotten(t, s, marker)
+	refuses(t, "no longer kept", append([]string{"show", "configmaps", "kept", "--at", revisions[0]}, database...))
+	awaitBackup(t, place, marker)
 
-		with := append([]string{"--archive", place}, database...)
-		if got := revisionsOf(t, append([]string{"configmaps", "kept"}, with...)...); !slices.Equal(got, revisions) {
-			t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
-		}
-		if got := revisionsOf(t, append([]string{"configmaps", "kept"}, database...)...); !slices.Equal(got, []string{last}) {
-			t.Errorf("the database still has %v", got)
-		}
-		text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
-		if strings.Count(text, " .data.value") != len(revisions)-1 {
-			t.Errorf("the changes are\n%s", text)
-		}
-		for _, i := range []int{0, 14, 47} {
-			showsVersion(t, "kept", revisions[i], fmt.Sprint("value-", i), with)
-		}
-		showsVersion(t, "gone", removed, "soon", with)
-		refuses(t, "configmaps gone: it did not exist at that revision", append([]string{"show", "configmaps", "gone", "--at", revisions[0]}, with...))
-		refuses(t, "configmaps gone: no version of it is kept", append([]string{"show", "configmaps", "gone"}, database...))
-		if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
-			t.Errorf("the versions of the secret are %v", got)
-		}
-		isPrivate(t, place)
-		s.Stop(t)
+	with := append([]string{"--archive", place}, database...)
+	if got := revisionsOf(t, append([]string{"configmaps", "kept"}, with...)...); !slices.Equal(got, revisions) {
+		t.Errorf("of revisions\n%v\nthe history has\n%v", revisions, got)
+	}
+	if got := revisionsOf(t, append([]string{"configmaps", "kept"}, database...)...); !slices.Equal(got, []string{last}) {
+		t.Errorf("the database still has %v", got)
+	}
+	text := succeeds(t, append([]string{"history", "configmaps", "kept"}, with...))
+	if strings.Count(text, " .data.value") != len(revisions)-1 {
+		t.Errorf("the changes are\n%s", text)
+	}
+	for _, i := range []int{0, 14, 47} {
+		showsVersion(t, "kept", revisions[i], fmt.Sprint("value-", i), with)
+	}
+	showsVersion(t, "gone", removed, "soon", with)
+	refuses(t, "configmaps gone: it did not exist at that revision", append([]string{"show", "configmaps", "gone", "--at", revisions[0]}, with...))
+	refuses(t, "configmaps gone: no version of it is kept", append([]string{"show", "configmaps", "gone"}, database...))
+	if got := revisionsOf(t, append([]string{"secrets", "door"}, with...)...); len(got) != 2 {
+		t.Errorf("the versions of the secret are %v", got)
+	}
+	isPrivate(t, place)
+	s.Stop(t)
 
-		versions, content := archivedVersions(t, place, "configmaps")
-		archivedOnce(t, versions, revisions)
-		if strings.Contains(content, "Zm9yIG5vIG9uZQ") || !strings.Contains(content, `"name":"door"`) {
-			t.Error("the archive has the secret in plain text, or not at all")
-		}
+	versions, content := archivedVersions(t, place, "configmaps")
+	archivedOnce(t, versions, revisions)
+	if strings.Contains(content, "Zm9yIG5vIG9uZQ") || !strings.Contains(content, `"name":"door"`) {
+		t.Error("the archive has the secret in plain text, or not at all")
+	}
 
-		// The archive is a backup, too.
-		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
-		succeeds(t, []string{"restore", place, "--to-revision", revisions[3], "--datastore", then})
-		if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: value-3\n") {
-			t.Errorf("the restored database has\n%s", text)
-		}
-	})
+	// The archive is a backup, too.
+	then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+	succeeds(t, []string{"restore", place, "--to-revision", revisions[3], "--datastore", then})
+	if text := succeeds(t, []string{"show", "configmaps", "kept", "--datastore", then}); !strings.Contains(text, "value: value-3\n") {
+		t.Errorf("the restored database has\n%s", text)
+	}
 }
 
 // archivedOnce checks that the archive has each revision of the ConfigMap "kept" and its operation, and no row twice.

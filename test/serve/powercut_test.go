@@ -83,8 +83,8 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 		var writers sync.WaitGroup
 		for w := range 3 {
 			writers.Go(func() {
-				for i := range 12 {
-					writeLarge(t, c, recorder, fmt.Sprintf("large-%d-%d", w, i%7), round*100+i)
+				for i := range 6 {
+					writeLarge(t, c, recorder, fmt.Sprintf("large-%d-%d", w, i%4), round*100+i)
 				}
 			})
 		}
@@ -97,7 +97,7 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 // writeLarge creates or updates an object with many pages, which soon fills the write-ahead log.
 func writeLarge(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder, name string, value int) {
 	maps := c.CoreV1().ConfigMaps("default")
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": strings.Repeat(fmt.Sprint(value), 20_000)}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": strings.Repeat(fmt.Sprint(value), 40_000)}}
 	made, err := maps.Update(t.Context(), object, metav1.UpdateOptions{})
 	if err != nil {
 		made, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
