@@ -30,68 +30,66 @@ const (
 // bounds, one of them takes more than a GiB.
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		s := startTargetWith(t, sqube.Options{Datastore: engine.Datastore, Env: []string{"GOMEMLIMIT=300MiB"}})
-		c := kubernetes.NewForConfigOrDie(s.config)
-		if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		const empty = 700000
-		large := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, empty)}}
-		pod := func(format string, n int) string {
-			return fmt.Sprintf(format, strings.Repeat("{},", n)+"{}")
-		}
-		const (
-			asJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[%s]}}`
-			asYAML = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {tolerations: [%s]}\n"
-			owners = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"patched","ownerReferences":[%s]}}`
-		)
-		attacks := []struct {
-			method, path, mediaType, body string
-			status                        int
-		}{
-			{"POST", pods, "application/json", pod(asJSON, empty), 413},
-			{"POST", pods, "application/yaml", pod(asYAML, empty), 413},
-			{"POST", pods, "application/yaml", "a: &a " + strings.Repeat("x", 100000) + "\nb: [" + strings.Repeat("*a,", 10000) + "]", 413},
-			{"POST", pods, "application/vnd.kubernetes.protobuf", encode(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), large), 413},
-			{"POST", configMaps, "application/cbor", encode(t, cbor.NewSerializer(scheme.Scheme, scheme.Scheme), large), 413},
-			{"PUT", configMaps + "/patched", "application/json", pod(owners, empty), 413},
-			{"PATCH", configMaps + "/patched", "application/merge-patch+json", pod(owners, empty), 413},
-			{"PATCH", configMaps + "/patched", "application/strategic-merge-patch+json", pod(owners, empty), 413},
-			{"PATCH", configMaps + "/patched", "application/json-patch+json", pod(`[{"op":"add","path":"/metadata/ownerReferences","value":[%s]}]`, empty), 413},
-			{"PATCH", configMaps + "/patched?fieldManager=m", "application/apply-patch+yaml", pod(owners, empty), 413},
-			{"DELETE", configMaps + "/none", "application/json", pod(`{"dryRun":[%s]}`, empty), 413},
-			{"POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "application/json", pod(`{"spec":{"groups":[%s]}}`, empty), 413},
-			// These may be decoded, one after another.
-			{"POST", pods, "application/json", pod(asJSON, 60000), 422},
-			{"POST", pods, "application/yaml", pod(asYAML, 60000), 422},
-		}
-		s.under(t, func(ctx context.Context) {
-			var running sync.WaitGroup
-			for _, a := range attacks {
-				for range 2 {
-					running.Go(func() {
-						status, text, err := s.send(ctx, a.method, a.path, a.mediaType, a.body)
-						if err != nil || status != a.status {
-							t.Errorf("%s %s in %s of %d bytes: %d, want %d: %.300s %v", a.method, a.path, a.mediaType, len(a.body), status, a.status, text, err)
-						}
-					})
-				}
+	s := startTargetWith(t, sqube.Options{Datastore: harness.SQLite(t), Env: []string{"GOMEMLIMIT=300MiB"}})
+	c := kubernetes.NewForConfigOrDie(s.config)
+	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const empty = 700000
+	large := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, empty)}}
+	pod := func(format string, n int) string {
+		return fmt.Sprintf(format, strings.Repeat("{},", n)+"{}")
+	}
+	const (
+		asJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[%s]}}`
+		asYAML = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {tolerations: [%s]}\n"
+		owners = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"patched","ownerReferences":[%s]}}`
+	)
+	attacks := []struct {
+		method, path, mediaType, body string
+		status                        int
+	}{
+		{"POST", pods, "application/json", pod(asJSON, empty), 413},
+		{"POST", pods, "application/yaml", pod(asYAML, empty), 413},
+		{"POST", pods, "application/yaml", "a: &a " + strings.Repeat("x", 100000) + "\nb: [" + strings.Repeat("*a,", 10000) + "]", 413},
+		{"POST", pods, "application/vnd.kubernetes.protobuf", encode(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), large), 413},
+		{"POST", configMaps, "application/cbor", encode(t, cbor.NewSerializer(scheme.Scheme, scheme.Scheme), large), 413},
+		{"PUT", configMaps + "/patched", "application/json", pod(owners, empty), 413},
+		{"PATCH", configMaps + "/patched", "application/merge-patch+json", pod(owners, empty), 413},
+		{"PATCH", configMaps + "/patched", "application/strategic-merge-patch+json", pod(owners, empty), 413},
+		{"PATCH", configMaps + "/patched", "application/json-patch+json", pod(`[{"op":"add","path":"/metadata/ownerReferences","value":[%s]}]`, empty), 413},
+		{"PATCH", configMaps + "/patched?fieldManager=m", "application/apply-patch+yaml", pod(owners, empty), 413},
+		{"DELETE", configMaps + "/none", "application/json", pod(`{"dryRun":[%s]}`, empty), 413},
+		{"POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "application/json", pod(`{"spec":{"groups":[%s]}}`, empty), 413},
+		// These may be decoded, one after another.
+		{"POST", pods, "application/json", pod(asJSON, 60000), 422},
+		{"POST", pods, "application/yaml", pod(asYAML, 60000), 422},
+	}
+	s.under(t, func(ctx context.Context) {
+		var running sync.WaitGroup
+		for _, a := range attacks {
+			for range 2 {
+				running.Go(func() {
+					status, text, err := s.send(ctx, a.method, a.path, a.mediaType, a.body)
+					if err != nil || status != a.status {
+						t.Errorf("%s %s in %s of %d bytes: %d, want %d: %.300s %v", a.method, a.path, a.mediaType, len(a.body), status, a.status, text, err)
+					}
+				})
 			}
-			running.Wait()
-		})
-		t.Run("a ConfigMap with 50,000 keys", func(t *testing.T) {
-			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "many-keys"}, Data: map[string]string{}}
-			for i := range 50000 {
-				m.Data[fmt.Sprint("key-", i)] = "value"
-			}
-			created, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), m, metav1.CreateOptions{})
-			harness.Must(t, err)
-			created.Data["key-1"] = "changed"
-			if _, err := c.CoreV1().ConfigMaps("default").Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
+		}
+		running.Wait()
+	})
+	t.Run("a ConfigMap with 50,000 keys", func(t *testing.T) {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "many-keys"}, Data: map[string]string{}}
+		for i := range 50000 {
+			m.Data[fmt.Sprint("key-", i)] = "value"
+		}
+		created, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), m, metav1.CreateOptions{})
+		harness.Must(t, err)
+		created.Data["key-1"] = "changed"
+		if _, err := c.CoreV1().ConfigMaps("default").Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -22,8 +22,8 @@ import (
 
 const (
 	// How many connections clients open and leave idle, more than the server keeps, without and with credentials.
-	unknownConnections = 2000
-	knownConnections   = 5000
+	unknownConnections = 1200
+	knownConnections   = 4200
 	// spareFiles is how many of the open files are reserved for other things.
 	spareFiles = 500
 	// dialers is how many goroutines open connections.

@@ -25,6 +25,7 @@ const (
 
 // TestSlowClients runs clients that never finish what they began. The server must disconnect each.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	s := startTarget(t, "--request-timeout=5s")
 	const configMaps = "/api/v1/namespaces/default/configmaps"
 	attacks := map[string]func(ctx context.Context, config *tls.Config) error{
