@@ -8,6 +8,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
+	_ "github.com/sqube/sqube/test/tools/kubectl/english"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to authenticate that a kubeconfig may name
 )
 
