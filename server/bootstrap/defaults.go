@@ -17,7 +17,7 @@ import (
 // roles and bindings, flow schemas and priority levels, priority classes, namespaces and APIServices. A line has group, resource, key,
 // labels, fields and value, separated by tabs, after the condition under which it applies.
 //
-//go:generate go test -tags grpcnotrace ../servertest -run ^TestDefaults$ -write
+//go:generate go test -tags grpcnotrace ../../test/surface -run ^TestDefaults$ -write
 //go:embed defaults.tsv
 var defaults string
 

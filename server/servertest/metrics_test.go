@@ -2,7 +2,6 @@ package servertest_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -15,31 +14,7 @@ import (
 
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/test/harness"
-	"github.com/sqube/sqube/test/surface"
 )
-
-// TestMetrics compares the metrics of a server with kube-apiserver's: each is registered with the same stability and labels, or listed
-// in test/compare/differences.txt with the reason, and then without values. Only ALPHA ones may be missing.
-func TestMetrics(t *testing.T) {
-	servertest.Run(t, servertest.Options{})
-	upstream, explained := surface.Upstream(t), surface.ReadExplained(t)
-	registered, err := surface.Metrics()
-	harness.Must(t, err)
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	harness.Must(t, err)
-	for _, family := range families {
-		if explained.Missing(surface.Item{Kind: "metric", Name: family.GetName()}) {
-			t.Errorf("%s has values, but is missing according to differences.txt", family.GetName())
-		}
-	}
-	for _, metric := range upstream {
-		if metric.Kind == "metric" && metric.Fields["stability"] != "ALPHA" && explained.Missing(metric) {
-			t.Errorf("%s is missing according to differences.txt, but not ALPHA", metric)
-		}
-	}
-	registered = slices.DeleteFunc(registered, explained.Missing)
-	explained.Compare(t, "metric", upstream, registered)
-}
 
 // TestInformerMetrics checks that the server's informers have metrics, also those of a second server of the process.
 func TestInformerMetrics(t *testing.T) {

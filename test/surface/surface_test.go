@@ -16,15 +16,17 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 	"github.com/sqube/sqube/test/surface"
 )
 
 // TestSurface compares what there is to see of sqube with the kube-apiserver and kube-controller-manager in go.mod, except for
-// what test/compare/differences.txt explains. TestMetrics of server/servertest does so with metrics that have no values yet.
+// what test/compare/differences.txt explains. TestMetrics does so with metrics that have no values yet.
 func TestSurface(t *testing.T) {
 	upstream := surface.Upstream(t)
 	explained := surface.ReadExplained(t)
@@ -46,21 +48,44 @@ func TestSurface(t *testing.T) {
 	t.Run("metric", func(t *testing.T) { metrics(t, upstream, byDefault.metrics(t)) })
 }
 
-// server is a running sqube, as its administrator sees it.
-type server struct {
+// TestMetrics compares the metrics of a server in the process with kube-apiserver's: each is registered with the same stability and labels, or listed
+// in test/compare/differences.txt with the reason, and then without values. Only ALPHA ones may be missing.
+func TestMetrics(t *testing.T) {
+	servertest.Run(t, servertest.Options{})
+	upstream, explained := surface.Upstream(t), surface.ReadExplained(t)
+	registered, err := surface.Metrics()
+	harness.Must(t, err)
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	harness.Must(t, err)
+	for _, family := range families {
+		if explained.Missing(surface.Item{Kind: "metric", Name: family.GetName()}) {
+			t.Errorf("%s has values, but is missing according to differences.txt", family.GetName())
+		}
+	}
+	for _, metric := range upstream {
+		if metric.Kind == "metric" && metric.Fields["stability"] != "ALPHA" && explained.Missing(metric) {
+			t.Errorf("%s is missing according to differences.txt, but not ALPHA", metric)
+		}
+	}
+	registered = slices.DeleteFunc(registered, explained.Missing)
+	explained.Compare(t, "metric", upstream, registered)
+}
+
+// running is a sqube server, as its administrator sees it.
+type running struct {
 	client *http.Client
 	url    string
 }
 
-func client(t *testing.T, flags ...string) server {
+func client(t *testing.T, flags ...string) running {
 	t.Helper()
 	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: flags})
 	client, err := rest.HTTPClientFor(s.Config(t))
 	harness.Must(t, err)
-	return server{client: client, url: s.URL}
+	return running{client: client, url: s.URL}
 }
 
-func (s server) get(t *testing.T, path, accept string) []byte {
+func (s running) get(t *testing.T, path, accept string) []byte {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
 	harness.Must(t, err)
@@ -75,7 +100,7 @@ func (s server) get(t *testing.T, path, accept string) []byte {
 	return body.Bytes()
 }
 
-func (s server) read(t *testing.T, path, accept string, into any) {
+func (s running) read(t *testing.T, path, accept string, into any) {
 	t.Helper()
 	if err := json.Unmarshal(s.get(t, path, accept), into); err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -85,7 +110,7 @@ func (s server) read(t *testing.T, path, accept string, into any) {
 const asJSON = "application/json"
 
 // served returns resources, the priorities of their versions, and health checks.
-func (s server) served(t *testing.T) []surface.Item {
+func (s running) served(t *testing.T) []surface.Item {
 	t.Helper()
 	var items []surface.Item
 	for _, path := range []string{"/api", "/apis"} {
@@ -105,7 +130,7 @@ func (s server) served(t *testing.T) []surface.Item {
 }
 
 // roles returns the roles, what they allow, and to whom.
-func (s server) roles(t *testing.T) []surface.Item {
+func (s running) roles(t *testing.T) []surface.Item {
 	t.Helper()
 	const api = "/apis/rbac.authorization.k8s.io/v1/"
 	var clusterRoles rbacv1.ClusterRoleList
@@ -133,7 +158,7 @@ func (s server) roles(t *testing.T) []surface.Item {
 }
 
 // families returns the metrics that have values.
-func (s server) families(t *testing.T) map[string]*dto.MetricFamily {
+func (s running) families(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(s.get(t, "/metrics", "")))
@@ -141,7 +166,7 @@ func (s server) families(t *testing.T) map[string]*dto.MetricFamily {
 	return families
 }
 
-func (s server) gates(t *testing.T) []surface.Item {
+func (s running) gates(t *testing.T) []surface.Item {
 	t.Helper()
 	var items []surface.Item
 	for _, gate := range s.families(t)["kubernetes_feature_enabled"].GetMetric() {
@@ -155,7 +180,7 @@ func (s server) gates(t *testing.T) []surface.Item {
 }
 
 // metrics checks the stability of the metrics that have values.
-func (s server) metrics(t *testing.T) []surface.Item {
+func (s running) metrics(t *testing.T) []surface.Item {
 	t.Helper()
 	var items []surface.Item
 	for name, family := range s.families(t) {
@@ -244,7 +269,7 @@ var needed = map[string]string{
 
 // flags returns those of kube-apiserver that sqube accepts, with the defaults that `sqube config` prints, or else /flagz. The default of
 // one that does nothing, as a warning says, does not matter.
-func (s server) flags(t *testing.T, upstream []surface.Item) []surface.Item {
+func (s running) flags(t *testing.T, upstream []surface.Item) []surface.Item {
 	t.Helper()
 	defaults := map[string]string{}
 	for _, line := range regexp.MustCompile(`(?m)^#([a-z0-9-]+): (.*)$`).FindAllStringSubmatch(output(t, "config"), -1) {

@@ -1,4 +1,4 @@
-package servertest_test
+package surface_test
 
 import (
 	"database/sql"
@@ -20,7 +20,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-const defaultsFile = "../bootstrap/defaults.tsv"
+const defaultsFile = "../../server/bootstrap/defaults.tsv"
 
 var writeDefaults = flag.Bool("write", false, "write "+defaultsFile+" with what requests lead to")
 

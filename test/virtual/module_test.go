@@ -1,4 +1,4 @@
-package servertest_test
+package virtual
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 // README says, without a replace directive. The release must hold all packages and embedded files, and the versions in
 // the README must be those of go.mod.
 func TestAsDependency(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+	readme, err := os.ReadFile("../../server/servertest/README.md")
 	harness.Must(t, err)
 	requires := regexp.MustCompile(`(?s)\nrequire \(\n(\tgithub\.com/sqube/sqube )v\S+(.*?\n\)\n)`).FindSubmatch(readme)
 	if requires == nil {
