@@ -1,3 +1,3 @@
-// Package replicas tests that several sqube servers on one Postgres behave as one API server: all serve what one has
-// acknowledged, watches and continue tokens work across them, and one of them runs the controllers until it dies.
+// Package replicas tests that several sqube servers on one Postgres behave as one API server: they share keys, tokens, definitions and
+// endpoints, one of them runs the controllers until it dies, and one may be older. For reads, lists and watches, see TestRobustness.
 package replicas
