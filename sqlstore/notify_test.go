@@ -9,10 +9,19 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/sqube/sqube/dialect/postgres"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/storetest"
 	"github.com/sqube/sqube/test/harness"
 )
+
+// replica opens the log on a Postgres database, like a server.
+func replica(t *testing.T, dsn string, opts sqlstore.Options) *sqlstore.Store {
+	t.Helper()
+	engine, err := postgres.Open(t.Context(), dsn)
+	harness.Must(t, err)
+	return storetest.Start(t, engine, opts)
+}
 
 // admin executes statements, each in one session, on the database at dsn.
 func admin(t *testing.T, dsn string) (execute func(statements ...string)) {
@@ -98,9 +107,9 @@ func TestWithoutNotifications(t *testing.T) {
 			t.Parallel()
 			dsn, block, unblock := test.prepare(t, harness.NewPostgresServer(t))
 			var log storetest.Lines
-			writer := replicas(t, dsn, 1, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})[0]
-			polling := replicas(t, dsn, 1, sqlstore.Options{PollInterval: 50 * time.Millisecond})[0]
-			notified := replicas(t, dsn, 1, sqlstore.Options{PollInterval: time.Hour})[0]
+			writer := replica(t, dsn, sqlstore.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			polling := replica(t, dsn, sqlstore.Options{PollInterval: 50 * time.Millisecond})
+			notified := replica(t, dsn, sqlstore.Options{PollInterval: time.Hour})
 			at, err := writer.Position(t.Context())
 			harness.Must(t, err)
 			h := &storetest.History{}

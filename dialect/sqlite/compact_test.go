@@ -83,24 +83,6 @@ func TestFileShrinks(t *testing.T) {
 	}
 }
 
-// TestWriteAheadLogStaysSmall writes much more than the write-ahead log may keep.
-func TestWriteAheadLogStaysSmall(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sqube.db")
-	e := open(t, path)
-	value := fmt.Appendf(nil, `{"filler":"%s"}`, bytes.Repeat([]byte("x"), 20000))
-	for i := range 40 {
-		group := make([]dialect.Write, 50)
-		for j := range group {
-			group[j] = create(fmt.Sprintf("%d-%d", i, j), value)
-		}
-		commit(t, e, group)
-		text(t, e, "SELECT count(*) FROM log")
-	}
-	if size := fileSize(t, path+"-wal"); size > 20<<20 {
-		t.Errorf("after 40 MB of writes the write-ahead log has %d bytes", size)
-	}
-}
-
 func commit(t testing.TB, e *sqlite.Engine, group []dialect.Write) dialect.Committed {
 	t.Helper()
 	committed, err := e.Commit(t.Context(), group)

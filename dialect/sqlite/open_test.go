@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -82,17 +81,6 @@ func TestSettingsOfTheFile(t *testing.T) {
 	}
 	if err := e.Query(t.Context(), "DELETE FROM log", nil, nil); err == nil {
 		t.Error("a query can write")
-	}
-}
-
-func TestCloseLeavesOneFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sqube.db")
-	e := opened(t, path)
-	commit(t, e, []dialect.Write{create("a", []byte(`{}`))})
-	text(t, e, "SELECT count(*) FROM log")
-	closed(t, e)
-	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a write-ahead log remains: %v", err)
 	}
 }
 

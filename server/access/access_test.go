@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -151,23 +150,6 @@ func TestAlwaysAllowTurnsAnonymousOff(t *testing.T) {
 	f := setUp(t, []string{"--authorization-mode=AlwaysAllow"})
 	if name := userOf(f.authentication(t), request("")); name != "" {
 		t.Errorf("got %q", name)
-	}
-}
-
-func TestWrongFlags(t *testing.T) {
-	p, err := pki.Ensure(t.Context(), t.TempDir(), pki.Options{})
-	harness.Must(t, err)
-	for _, c := range []struct{ flag, want string }{
-		{"--authorization-mode=RBAC,RBAC", "has mode specified more than once"},
-		{"--service-account-issuer=", "service-account-issuer should not be an empty string"},
-		{"--service-account-max-token-expiration=1m", "must be between 1 hour"},
-		{"--oidc-issuer-url=https://issuer", "oidc-issuer-url and oidc-client-id must be specified together"},
-	} {
-		o := parse(t, c.flag)
-		harness.Must(t, o.Complete(files(p)))
-		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", c.flag, err, c.want)
-		}
 	}
 }
 

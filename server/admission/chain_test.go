@@ -1,23 +1,18 @@
 package admission
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace/noop"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
-	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -181,63 +176,6 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-func TestServiceResolver(t *testing.T) {
-	c := config(t, NewOptions(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hook"},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.9", Ports: []corev1.ServicePort{{Port: 443}}},
-	})
-	self := &url.URL{Scheme: "https", Host: "127.0.0.1:6443"}
-	resolver, err := NewServiceResolver(c.Informers, false, self)
-	harness.Must(t, err)
-	run(t, c)
-	if u, err := resolver.ResolveEndpoint("ns", "hook", 443); err != nil || u.Host != "10.0.0.9:443" {
-		t.Errorf("cluster IP: %v, %v", u, err)
-	}
-	if u, err := resolver.ResolveEndpoint("default", "kubernetes", 443); err != nil || u != self {
-		t.Errorf("self: %v, %v", u, err)
-	}
-	if u, err := resolver.ResolveEndpoint("ns", "missing", 443); err == nil {
-		t.Errorf("a missing service: %v", u)
-	}
-}
-
-// TestLatePlugin checks that the plugin of webhooks is built with the first configuration, and then calls it: here a webhook that can't
-// be reached.
-func TestLatePlugin(t *testing.T) {
-	o := NewOptions()
-	for _, name := range o.Names() {
-		if name != mutatingwebhook.PluginName {
-			o.Disable(name)
-		}
-	}
-	c := config(t, o)
-	chain := run(t, c)
-	if err := create(t, chain, pod("ns")); err != nil {
-		t.Errorf("without a configuration: %v", err)
-	}
-	url, none, one := "https://127.0.0.1:1/", admissionregistrationv1.SideEffectClassNone, int32(1)
-	hook := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "hook.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url}, SideEffects: &none,
-			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &one,
-			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
-		}},
-	}
-	if _, err := c.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(30 * time.Second); create(t, chain, pod("ns")) == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("the webhook is not called")
-		}
-	}
-}
-
 // TestLatePluginsAreUpstreams checks that late plugins handle the operations that upstream's handle.
 func TestLatePluginsAreUpstreams(t *testing.T) {
 	for name, kind := range kinds {
@@ -290,23 +228,6 @@ func TestNames(t *testing.T) {
 		}
 		if got := o.Names(); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n got %v\nwant %v", c.name, got, c.want)
-		}
-	}
-}
-
-func TestWrongNames(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--enable-admission-plugins=Nope"}, `enable-admission-plugins plugin "Nope" is unknown`},
-		{[]string{"--disable-admission-plugins=Nope"}, `disable-admission-plugins plugin "Nope" is unknown`},
-		{[]string{"--enable-admission-plugins=PodSecurity", "--disable-admission-plugins=PodSecurity"},
-			"[PodSecurity] in enable-admission-plugins and disable-admission-plugins overlapped"},
-		{[]string{"--admission-control=Nope"}, `admission-control plugin "Nope" is unknown`},
-	} {
-		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: got %v, want %q", c.args, err, c.want)
 		}
 	}
 }

@@ -320,11 +320,3 @@ func TestConcurrentFirstStarts(t *testing.T) {
 	p := ensure(t, dir, options)
 	verify(t, load(t, p.Serving), load(t, p.CA), time.Now(), x509.ExtKeyUsageServerAuth, "127.0.0.1")
 }
-
-func TestBadName(t *testing.T) {
-	o := options
-	o.ExtraNames = []string{"not a name"}
-	if _, err := Ensure(t.Context(), t.TempDir(), o); err == nil || !strings.Contains(err.Error(), "not a name") {
-		t.Errorf("got %v", err)
-	}
-}

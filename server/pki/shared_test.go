@@ -46,40 +46,6 @@ func sharedIn(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestServersShareKeys(t *testing.T) {
-	shared := &memory{}
-	dirs := make([]string, 4)
-	var wg sync.WaitGroup
-	for i := range dirs {
-		dirs[i] = t.TempDir()
-		wg.Go(func() {
-			if _, err := Ensure(t.Context(), dirs[i], withStore(shared)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	first := ensure(t, dirs[0], withStore(shared))
-	for _, dir := range dirs[1:] {
-		p := ensure(t, dir, withStore(shared))
-		for name, data := range sharedIn(t, dir) {
-			if data == "" || data != sharedIn(t, dirs[0])[name] {
-				t.Errorf("%s differs, or does not exist", name)
-			}
-		}
-		verify(t, load(t, p.Admin), load(t, first.CA), time.Now(), x509.ExtKeyUsageClientAuth)
-		verify(t, load(t, p.FrontProxyClient), load(t, first.FrontProxyCA), time.Now(), x509.ExtKeyUsageClientAuth)
-		if load(t, p.Serving).Equal(load(t, first.Serving)) {
-			t.Error("two servers have the same serving certificate")
-		}
-	}
-	if p, err := OpenShared(shared.kept, t.TempDir()); err != nil {
-		t.Error(err)
-	} else if _, err := p.Kubeconfig("https://api.example.test", "jane", nil, time.Hour); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestSharedStoreTakesExistingFiles(t *testing.T) {
 	shared, dir := &memory{}, t.TempDir()
 	ensure(t, dir, options)
