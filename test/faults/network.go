@@ -11,11 +11,11 @@ import (
 // Proxy forwards TCP connections to a target, until a fault is injected. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
+	target   string
 	done     sync.WaitGroup
 
 	mu      sync.Mutex
 	changed *sync.Cond // dropping has become false, or the proxy was closed
-	target  string
 	links   map[*link]struct{}
 	drops   bool
 	closed  bool
@@ -48,13 +48,6 @@ func NewProxy(t testing.TB, target string) *Proxy {
 
 // Addr is the HOST:PORT on which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
-
-// Retarget forwards new connections to another target.
-func (p *Proxy) Retarget(target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = target
-}
 
 // Cut closes all connections. New ones are accepted as before.
 func (p *Proxy) Cut() {
@@ -135,10 +128,7 @@ func (p *Proxy) serve(l *link) {
 	if !p.passes() {
 		return
 	}
-	p.mu.Lock()
-	target := p.target
-	p.mu.Unlock()
-	server, err := net.DialTimeout("tcp", target, 10*time.Second)
+	server, err := net.DialTimeout("tcp", p.target, 10*time.Second)
 	if err != nil {
 		return // the client sees its connection closed
 	}
