@@ -25,7 +25,7 @@ import (
 type cluster struct {
 	kubernetes.Interface // of the administrator
 	calls                callTimes
-	ledger               ledger
+	failed               atomic.Int64 // requests of nodes that failed for good
 	starts               *podStarts
 
 	// So far:
@@ -148,7 +148,7 @@ func (s *session) joinNode(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	k := &kubelet{client: c, name: nodeName(i), calls: &s.cluster.calls, ledger: &s.cluster.ledger, running: map[string]struct{}{}}
+	k := &kubelet{client: c, name: nodeName(i), calls: &s.cluster.calls, failed: &s.cluster.failed, running: map[string]struct{}{}}
 	if err := k.register(ctx); err != nil {
 		return fmt.Errorf("registering Node %s: %w", k.name, err)
 	}

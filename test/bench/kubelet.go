@@ -11,14 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 )
 
@@ -41,7 +40,7 @@ type kubelet struct {
 	*client
 	name    string
 	calls   *callTimes
-	ledger  *ledger
+	failed  *atomic.Int64       // counts the requests that failed for good
 	version string              // of its Lease
 	running map[string]struct{} // uids of the Pods that it has reported
 }
@@ -94,7 +93,8 @@ func (k *kubelet) try(ctx context.Context, what string, most int, do func() erro
 			return
 		}
 		if attempt == kubeletAttempts {
-			k.ledger.fail(fmt.Errorf("%s: %w", what, err))
+			progress("%s: %v", what, err)
+			k.failed.Add(1)
 		}
 		if attempt == most || wait(ctx, kubeletRetry<<min(attempt, 7)) != nil {
 			return
@@ -124,7 +124,6 @@ func (k *kubelet) renew(ctx context.Context) error {
 	}
 	if err == nil {
 		k.version = versionIn(answer)
-		k.ledger.renew(k.name, now)
 	}
 	return err
 }
@@ -147,8 +146,7 @@ func (k *kubelet) see(ctx context.Context, pod seen) {
 	case pod.deleting():
 		k.try(ctx, "removing Pod "+name, 0, func() error {
 			err := k.call(ctx, "DELETE pods", request{method: http.MethodDelete, path: path, accept: mediaProtobuf, body: deleteBody(uid)})
-			if err == nil || gone(err) {
-				k.ledger.remove(uid, name)
+			if gone(err) {
 				return nil
 			}
 			return err
@@ -158,7 +156,6 @@ func (k *kubelet) see(ctx context.Context, pod seen) {
 			err := k.call(ctx, "PATCH pods/status", patch(path+"/status", mediaStrategicPatch, podStatus(uid, time.Now())))
 			if err == nil {
 				k.running[uid] = struct{}{}
-				k.ledger.run(uid, name)
 			} else if gone(err) { // an event will follow
 				return nil
 			}
@@ -266,104 +263,6 @@ func podIP(uid string) string {
 // deleteBody are the options of a kubelet that removes a Pod whose containers have ended.
 func deleteBody(uid string) []byte {
 	return fmt.Appendf(nil, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":%q}}`, uid)
-}
-
-// ledger records the nodes' acknowledged writes.
-type ledger struct {
-	mu      sync.Mutex
-	writes  int
-	renewed map[string]time.Time // the last renewTime, by node
-	pods    map[types.UID]podRecord
-	errors  []error // of abandoned writes
-}
-
-// podRecord is what a node has last reported about a Pod: that it runs, or that it is removed.
-type podRecord struct {
-	name    string
-	removed bool
-}
-
-// renew records that a node has renewed its Lease.
-func (l *ledger) renew(node string, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.writes++
-	if l.renewed == nil {
-		l.renewed = map[string]time.Time{}
-	}
-	l.renewed[node] = at
-}
-
-// run records that a Pod was reported as running.
-func (l *ledger) run(uid, name string) { l.record(uid, podRecord{name, false}) }
-
-// remove records that a Pod was removed.
-func (l *ledger) remove(uid, name string) { l.record(uid, podRecord{name, true}) }
-
-func (l *ledger) record(uid string, r podRecord) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.writes++
-	if l.pods == nil {
-		l.pods = map[types.UID]podRecord{}
-	}
-	l.pods[types.UID(uid)] = r
-}
-
-// fail records a write that failed for good.
-func (l *ledger) fail(err error) {
-	progress("%v", err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.errors = append(l.errors, err)
-}
-
-// failed returns how many writes were abandoned.
-func (l *ledger) failed() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.errors)
-}
-
-// missing returns how many writes were acknowledged, and an error for each of them that is missing on the server. The nodes
-// must have stopped.
-func (l *ledger) missing(ctx context.Context, c kubernetes.Interface) (writes int, missing []error, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	leases, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return 0, nil, err
-	}
-	pods, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return 0, nil, err
-	}
-	stored := map[string]time.Time{}
-	for _, lease := range leases.Items {
-		if at := lease.Spec.RenewTime; at != nil {
-			stored[lease.Name] = at.Time
-		}
-	}
-	for node, at := range l.renewed {
-		if stored[node].Before(at) {
-			missing = append(missing, fmt.Errorf("node %s renewed its Lease at %s, but its renewTime is %s", node, at, stored[node]))
-		}
-	}
-	present := map[types.UID]corev1.PodPhase{}
-	for _, pod := range pods.Items {
-		present[pod.UID] = pod.Status.Phase
-	}
-	for uid, record := range l.pods {
-		switch phase, there := present[uid]; {
-		case record.removed && there:
-			missing = append(missing, fmt.Errorf("the Pod %s was removed, but exists", record.name))
-		case !record.removed && !there:
-			missing = append(missing, fmt.Errorf("the Pod %s ran and was not removed by its node, but does not exist", record.name))
-		case !record.removed && phase != corev1.PodRunning:
-			missing = append(missing, fmt.Errorf("the Pod %s was reported as running, but is %s", record.name, phase))
-		}
-	}
-	return l.writes, missing, nil
 }
 
 // callTimes are the durations of the nodes' requests, by verb and resource. Watches are left out.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -168,21 +167,12 @@ func scaleCalls(scope string, limit time.Duration) operation {
 func (s *session) scaleNodes(context.Context) (result, error) {
 	s.cluster.close()
 	calls, name, took := s.cluster.calls.worst()
-	r := result{Operations: calls, Detail: name, P99: milliseconds(took), Failed: figure(s.cluster.ledger.failed())}
+	r := result{Operations: calls, Detail: name, P99: milliseconds(took), Failed: figure(s.cluster.failed.Load())}
 	r = s.objective(phaseScaleNodes, r, time.Second)
 	if r.Failed > 0 {
 		return r, fmt.Errorf("%.0f requests of nodes failed for good", r.Failed)
 	}
 	return r, nil
-}
-
-// scaleWrites looks for the nodes' acknowledged writes.
-func (s *session) scaleWrites(ctx context.Context) (result, error) {
-	writes, missing, err := s.cluster.ledger.missing(ctx, s.cluster)
-	if err == nil {
-		err = errors.Join(missing...)
-	}
-	return result{Operations: writes, Failed: figure(len(missing))}, err
 }
 
 // scaleCollections are the collections that the size of the database is compared with: all large ones.

@@ -26,7 +26,6 @@ const (
 	phaseScaleSpace    = "objective: lists of a namespace within 5 s"
 	phaseScaleAll      = "objective: lists of the cluster within 30 s"
 	phaseScaleNodes    = "objective: API calls of nodes, by their clocks, within 1 s"
-	phaseScaleWrites   = "acknowledged writes of nodes"
 	phaseScaleDatabase = "database"
 
 	scaleTenth = ", a tenth"
@@ -73,7 +72,6 @@ func scalePhases(n sizes) []phase {
 		{phaseScaleSpace, false, scaleCalls("namespace", 5*time.Second), []row{slowest}},
 		{phaseScaleAll, false, scaleCalls("cluster", 30*time.Second), []row{slowest}},
 		{phaseScaleNodes, false, (*session).scaleNodes, []row{slowest, operations, failed}},
-		{phaseScaleWrites, false, (*session).scaleWrites, []row{operations, failed}},
 	}...)
 }
 
@@ -210,7 +208,7 @@ func (s *session) scaleAfter(ctx context.Context) (result, error) {
 // Figures of a whole cluster, which is not compared with other servers.
 var (
 	operations    = row{unit: "in all", value: func(r result) figure { return figure(r.Operations) }}
-	failed        = row{unit: "failed for good, or missing at the end", value: func(r result) figure { return r.Failed }}
+	failed        = row{unit: "failed for good", value: func(r result) figure { return r.Failed }}
 	takeover      = row{unit: "s until pods start under the other one", value: func(r result) figure { return r.Seconds }}
 	databaseTimes = row{unit: "sizes of its objects", value: func(r result) figure { return r.Times }}
 	serversRSS    = row{unit: "RSS MiB of all servers, on average", value: func(r result) figure { return r.RSS }}
