@@ -2,6 +2,7 @@ package badinput
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -138,14 +139,7 @@ var metaCharacters = map[string]string{
 }
 
 // metaNames returns the names of the metaCharacters in a fixed order.
-func metaNames() []string {
-	var names []string
-	for name := range metaCharacters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func metaNames() []string { return slices.Sorted(maps.Keys(metaCharacters)) }
 
 // repeat is strings.Repeat, with a name short enough for tables.
 func repeat(s string, n int) string { return strings.Repeat(s, n) }

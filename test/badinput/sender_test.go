@@ -1,6 +1,7 @@
 package badinput
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -81,7 +82,7 @@ func (s *sender) send(t *testing.T, c badCase) answer {
 	request, err := http.NewRequestWithContext(t.Context(), c.method, s.url+c.path, strings.NewReader(c.body))
 	harness.Must(t, err)
 	if c.body != "" || c.contentType != "" {
-		request.Header.Set("Content-Type", cmpOr(c.contentType, "application/json"))
+		request.Header.Set("Content-Type", cmp.Or(c.contentType, "application/json"))
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "badinput")
@@ -105,13 +106,6 @@ func (s *sender) send(t *testing.T, c badCase) answer {
 		a.Text = normalizeText(string(body))
 	}
 	return a
-}
-
-func cmpOr(value, otherwise string) string {
-	if value != "" {
-		return value
-	}
-	return otherwise
 }
 
 // volatile are fields with different values in each run.

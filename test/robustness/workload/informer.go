@@ -20,12 +20,10 @@ import (
 
 // informer is one of client-go's informers, and the record of what its handler receives.
 type informer struct {
-	resource string
-	recorder *history.Recorder
-	refusals func(error)
-	mu       sync.Mutex
-	record   history.Informer
-	state    map[string]history.Object // by name, as the handler knows it
+	work   *Workload
+	mu     sync.Mutex
+	record history.Informer
+	state  map[string]history.Object // by name, as the handler knows it
 }
 
 // inform starts an informer of a collection on a server, and returns once it has the state, which it must get from a watch.
@@ -34,10 +32,7 @@ func (w *Workload) inform(ctx context.Context, in collection, server int) error 
 	if err != nil {
 		return err
 	}
-	i := &informer{
-		resource: in.resource, recorder: w.recorder, refusals: w.refuse,
-		record: history.Informer{Server: server, Resource: in.resource}, state: map[string]history.Object{},
-	}
+	i := &informer{work: w, record: history.Informer{Server: server, Resource: in.resource}, state: map[string]history.Object{}}
 	lists := make(chan string, 1)
 	config := rest.CopyConfig(w.configs[server])
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -88,11 +83,11 @@ func (i *informer) receive(kind history.EventType, received any) {
 	o.Metadata.Labels, o.Metadata.Annotations = u.GetLabels(), u.GetAnnotations()
 	recorded, err := o.recorded()
 	if err != nil {
-		i.refusals(err)
+		i.work.refuse(err)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.record.Events = append(i.record.Events, history.Event{At: i.recorder.Now(), Type: kind, Object: recorded})
+	i.record.Events = append(i.record.Events, history.Event{At: i.work.recorder.Now(), Type: kind, Object: recorded})
 	if kind == history.Deleted {
 		delete(i.state, recorded.Name)
 	} else {
@@ -104,19 +99,18 @@ func (i *informer) receive(kind history.EventType, received any) {
 func (i *informer) finish(ctx context.Context, final map[string]history.Object) error {
 	for {
 		i.mu.Lock()
-		reached := maps.Equal(i.state, final)
+		record, state := i.record, maps.Clone(i.state)
 		i.mu.Unlock()
-		if reached {
-			break
+		if maps.Equal(state, final) {
+			i.work.recorder.Informer(&record)
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("an informer of %s has %v, not %v", i.resource, i.state, final)
+			return fmt.Errorf("an informer of %s has %v, not %v", i.record.Resource, state, final)
 		case <-time.After(retryPause):
 		}
 	}
-	i.recorder.Informer(&i.record)
-	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -45,7 +45,8 @@ func (c *client) edit(ctx context.Context) {
 	}
 }
 
-// hold takes Leases, or gadgets, until ctx is done, like leader election: it replaces and deletes only the version that it has read.
+// hold takes Leases, or gadgets, until ctx is done, like leader election: it replaces only the version that it has read, and deletes only
+// that of gadgets, since an update of a deleted Lease creates it.
 func (c *client) hold(ctx context.Context) {
 	in := []collection{leases, gadgets}[c.id%2]
 	for ctx.Err() == nil {
@@ -58,7 +59,7 @@ func (c *client) hold(ctx context.Context) {
 		switch {
 		case o.Outcome == history.Absent:
 			o = c.create(in, name)
-		case o.Outcome == history.Done && c.chance(20):
+		case o.Outcome == history.Done && in.resource == gadgets.resource && c.chance(20):
 			o = c.delete(in, name, o.Object.UID, o.Object.Version)
 		}
 		c.rest(ctx, o.Outcome == history.Unknown || o.Outcome == history.Unsent)

@@ -143,7 +143,7 @@ func (w *Workload) Finish(ctx context.Context) error {
 			return err
 		}
 		for _, i := range w.informers {
-			if i.resource != in.resource {
+			if i.record.Resource != in.resource {
 				continue
 			}
 			if err := i.finish(ctx, state); err != nil {
