@@ -24,10 +24,10 @@ STAMP    = -X $V.gitVersion=$(K8S) \
 # Aligning functions to 16 bytes instead of 32 makes the binary 1 MB smaller.
 GOBUILD  = go build -buildvcs=false -ldflags "-s -w -funcalign=16 $(STAMP)"
 
-# The packages whose tests run under the race detector: those of the store, its engines, the server and the commands that start
-# goroutines, or whose tests do. What takes longest comes first.
+# The packages whose tests run under the race detector: those of the store, its engines and the server that start goroutines, or
+# whose tests do. What takes longest comes first. The commands' concurrency is tested from outside.
 CONCURRENT := \bgo (func|[[:alnum:]_.]+\()|\.Go\(|Parallel\(\)
-RACE = ./server/servertest ./sqlstore ./dialect/postgres ./dialect/sqlite $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' 'cmd/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
+RACE = ./server/servertest ./sqlstore ./dialect/postgres ./dialect/sqlite $(shell git grep --untracked -lE '$(CONCURRENT)' -- 'sqlstore/*.go' 'dialect/*.go' 'server/*.go' | xargs -n1 dirname | sort -ru | sed 's|^|./|')
 
 # make lint vets all packages, with more checks than go test.
 TEST := go test -vet=off -ldflags=-w -timeout 30m
@@ -70,7 +70,7 @@ test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # The other packages leave the processors to apistorage, since upstream's suite gives the store a few seconds for a hundred writes. Three
 # of them run at once, since they also wait.
-race: gcc bin/withpostgres ## run the tests of the store, the server and the commands, under the race detector
+race: gcc bin/withpostgres ## run the tests of the store and the server under the race detector
 	export CGO_ENABLED=1; go build $(RACE_FLAGS) $(RACE); \
 	bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage & apistorage=$$!; \
 	nice -n 19 bin/withpostgres $(TEST) -p 3 $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
@@ -83,13 +83,16 @@ unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
 E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_HELM=$(CURDIR)/bin/helm \
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
+# Of the packages of e2e, those that take longest, so that they begin first.
+LONG := ./test/deploy ./test/outage ./test/kubectl ./test/scenarios ./test/reads
+
 # These packages load the machine or measure memory, so they run after the others.
 HEAVY := ./test/serve ./test/flood
 
 # Tests mostly wait, so more of them run at once than there are processors; those of test/tools run beside flood, which waits too. go test
 # does not see that bin/sqube, outside the module of test/tools, has changed.
 e2e: build kubectl helm nfpm promtool buildah systemd rpm man curl pgbouncer chromium bin/withpostgres ## run the tests that use sqube from outside
-	$(E2E) bin/withpostgres $(TEST) -p 3 $$(go list ./test/... | grep -vxF "$$(go list $(HEAVY))")
+	$(E2E) bin/withpostgres $(TEST) -p 4 $$(go list $(LONG) ./test/... | grep -vxF "$$(go list $(HEAVY))")
 	$(E2E) bin/withpostgres $(TEST) -parallel 6 ./test/serve
 	$(E2E) go test -C test/tools -vet=off -count 1 -timeout 10m ./envtest ./s3 ./console & tools=$$!; \
 	$(E2E) bin/withpostgres $(TEST) ./test/flood && flood=ok || flood=failed; \
