@@ -97,54 +97,49 @@ func TestComponentStatuses(t *testing.T) {
 // TestControllersAreNamed checks whom `sqube history` names for what controllers, the scheduler and the server itself write.
 func TestControllersAreNamed(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		for _, test := range []struct {
-			flags      []string
-			controller func(name string) string
-		}{
-			{nil, func(name string) string { return "system:serviceaccount:kube-system:" + name }},
-			{[]string{"--use-service-account-credentials=false"}, func(string) string { return "system:apiserver" }},
-		} {
-			datastore := engine.Datastore
-			if len(test.flags) > 0 {
-				datastore = harness.SQLite(t)
-			}
-			s := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(test.flags, "--control-plane")})
-			c := client(t, s)
-			fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
-			deploy(t, c, "web", 1)
-			finds(t, c, "web", 1)
-			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-			if err != nil || len(pods.Items) != 1 {
-				t.Fatalf("%v, %v", pods, err)
-			}
-			named := func(resource, name, operation string, users ...string) {
-				t.Helper()
-				want := regexp.MustCompile(`(?m)^\d+ +\S+ +` + operation + ` +(` + strings.Join(users, "|") + `) `)
-				harness.Eventually(t, operation+" by "+strings.Join(users, " or "), func() bool {
-					return want.MatchString(printed(t, "history", resource, name, "--datastore", datastore))
-				})
-			}
-			owner := pods.Items[0].OwnerReferences[0].Name
-			named("replicasets.apps", owner, "create", test.controller("deployment-controller"))
-			named("pods", pods.Items[0].Name, "create", test.controller("replicaset-controller"))
-			named("pods", pods.Items[0].Name, "update", "system:kube-scheduler")
-			named("serviceaccounts", "default", "create", test.controller("service-account-controller"))
-			named("configmaps", "kube-root-ca.crt", "create", test.controller("root-ca-cert-publisher"))
-
-			people := printed(t, "history", "deploy/web", "--no-controllers", "--datastore", datastore)
-			if all := printed(t, "history", "deploy/web", "--datastore", datastore); strings.Count(people, "\n") != 2 || strings.Count(all, "\n") < 4 {
-				t.Errorf("without controllers, the history is\n%sof\n%s", people, all)
-			}
-
-			named("endpoints", "web", "create", test.controller("endpoint-controller"))
-			harness.Must(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-			// Both the request that deletes the Service and the controller that sees it go delete them: the first one is named.
-			named("endpoints", "web", "delete", "system:apiserver", test.controller("endpoint-controller"))
-			undeploy(t, c, "web")
-			named("replicasets.apps", owner, "delete", test.controller("generic-garbage-collector"))
-			s.Stop(t)
+	for _, test := range []struct {
+		database   func(testing.TB) string
+		flags      []string
+		controller func(name string) string
+	}{
+		{harness.Postgres, nil, func(name string) string { return "system:serviceaccount:kube-system:" + name }},
+		{harness.SQLite, []string{"--use-service-account-credentials=false"}, func(string) string { return "system:apiserver" }},
+	} {
+		datastore := test.database(t)
+		s := sqube.Start(t, sqube.Options{Datastore: datastore, Args: append(test.flags, "--control-plane")})
+		c := client(t, s)
+		fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
+		deploy(t, c, "web", 1)
+		finds(t, c, "web", 1)
+		pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		if err != nil || len(pods.Items) != 1 {
+			t.Fatalf("%v, %v", pods, err)
 		}
-	})
+		named := func(resource, name, operation string, users ...string) {
+			t.Helper()
+			want := regexp.MustCompile(`(?m)^\d+ +\S+ +` + operation + ` +(` + strings.Join(users, "|") + `) `)
+			harness.Eventually(t, operation+" by "+strings.Join(users, " or "), func() bool {
+				return want.MatchString(printed(t, "history", resource, name, "--datastore", datastore))
+			})
+		}
+		owner := pods.Items[0].OwnerReferences[0].Name
+		named("replicasets.apps", owner, "create", test.controller("deployment-controller"))
+		named("pods", pods.Items[0].Name, "create", test.controller("replicaset-controller"))
+		named("pods", pods.Items[0].Name, "update", "system:kube-scheduler")
+		named("serviceaccounts", "default", "create", test.controller("service-account-controller"))
+		named("configmaps", "kube-root-ca.crt", "create", test.controller("root-ca-cert-publisher"))
+
+		people := printed(t, "history", "deploy/web", "--no-controllers", "--datastore", datastore)
+		if all := printed(t, "history", "deploy/web", "--datastore", datastore); strings.Count(people, "\n") != 2 || strings.Count(all, "\n") < 4 {
+			t.Errorf("without controllers, the history is\n%sof\n%s", people, all)
+		}
+
+		named("endpoints", "web", "create", test.controller("endpoint-controller"))
+		harness.Must(t, c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		// Both the request that deletes the Service and the controller that sees it go delete them: the first one is named.
+		named("endpoints", "web", "delete", "system:apiserver", test.controller("endpoint-controller"))
+		undeploy(t, c, "web")
+		named("replicasets.apps", owner, "delete", test.controller("generic-garbage-collector"))
+		s.Stop(t)
+	}
 }

@@ -27,31 +27,28 @@ import (
 // TestJoin joins a machine as a node with the output of `sqube token create --print-join`, like kubeadm and the kubelet.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		data := t.TempDir()
-		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, DataDir: data, Args: append(sqube.RightsSuffice(t),
-			"--control-plane", "--kubelet-certificate-authority="+filepath.Join(data, "pki", "ca.crt"),
-			"--kubelet-preferred-address-types=InternalIP,Hostname",
-		)})
-		admin := client(t, s)
-		command := strings.Fields(printed(t, "token", "create", "--kubeconfig", s.Kubeconfig, "--server", s.URL, "--print-join"))
-		if len(command) != 7 || command[0] != "kubeadm" || "https://"+command[2] != s.URL {
-			t.Fatalf("it prints %q", command)
-		}
-		// It listens on 127.0.0.1 only, which can't be advertised.
-		refused, err := exec.Command(sqube.Binary(t), "token", "create", "--kubeconfig", s.Kubeconfig, "--print-join").CombinedOutput()
-		if err == nil || !strings.Contains(string(refused), "or give its address for nodes with --server") {
-			t.Errorf("without --server, it prints %q", refused)
-		}
-		m := machine{name: "node-1", server: s.URL}
-		m.join(t, command[4], command[6])
-		deploy(t, admin, "web", 2)
-		m.answers(t, s, admin)
-		m.isLimited(t, admin)
-		tokensGo(t, s, command[4])
-		s.Stop(t)
-	})
+	data := t.TempDir()
+	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), DataDir: data, Args: append(sqube.RightsSuffice(t),
+		"--control-plane", "--kubelet-certificate-authority="+filepath.Join(data, "pki", "ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP,Hostname",
+	)})
+	admin := client(t, s)
+	command := strings.Fields(printed(t, "token", "create", "--kubeconfig", s.Kubeconfig, "--server", s.URL, "--print-join"))
+	if len(command) != 7 || command[0] != "kubeadm" || "https://"+command[2] != s.URL {
+		t.Fatalf("it prints %q", command)
+	}
+	// It listens on 127.0.0.1 only, which can't be advertised.
+	refused, err := exec.Command(sqube.Binary(t), "token", "create", "--kubeconfig", s.Kubeconfig, "--print-join").CombinedOutput()
+	if err == nil || !strings.Contains(string(refused), "or give its address for nodes with --server") {
+		t.Errorf("without --server, it prints %q", refused)
+	}
+	m := machine{name: "node-1", server: s.URL}
+	m.join(t, command[4], command[6])
+	deploy(t, admin, "web", 2)
+	m.answers(t, s, admin)
+	m.isLimited(t, admin)
+	tokensGo(t, s, command[4])
+	s.Stop(t)
 }
 
 // tokensGo lists bootstrap tokens and deletes them, by id and as a whole.

@@ -53,28 +53,25 @@ func TestMoves(t *testing.T) {
 // and start again afterwards in the same process.
 func TestStepsAside(t *testing.T) {
 	t.Parallel()
-	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
-		t.Parallel()
-		s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: append(sqube.RightsSuffice(t), "--control-plane")})
-		c := client(t, s)
-		fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
-		deploy(t, c, "before", 1)
-		for _, program := range []string{"kube-controller-manager", "kube-scheduler"} {
-			lease := &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: program, Namespace: metav1.NamespaceSystem},
-				Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody"), LeaseDurationSeconds: ptr.To[int32](3)},
-			}
-			if _, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+	s := sqube.Start(t, sqube.Options{Datastore: harness.SQLite(t), Args: append(sqube.RightsSuffice(t), "--control-plane")})
+	c := client(t, s)
+	fakenode.Join(t, s.Config(t), simnodes.Options{Names: []string{"board"}})
+	deploy(t, c, "before", 1)
+	for _, program := range []string{"kube-controller-manager", "kube-scheduler"} {
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: program, Namespace: metav1.NamespaceSystem},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("somebody"), LeaseDurationSeconds: ptr.To[int32](3)},
 		}
-		s.Logged(t, "the controllers here have stopped", 1)
-		s.Logged(t, "the scheduler here has stopped", 1)
-		s.Logged(t, "its controllers run here again", 1)
-		s.Logged(t, "the scheduler here runs again", 1)
-		deploy(t, c, "again", 2)
-		s.Stop(t)
-	})
+		if _, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Logged(t, "the controllers here have stopped", 1)
+	s.Logged(t, "the scheduler here has stopped", 1)
+	s.Logged(t, "its controllers run here again", 1)
+	s.Logged(t, "the scheduler here runs again", 1)
+	deploy(t, c, "again", 2)
+	s.Stop(t)
 }
 
 // TestLosesTheLease takes the Lease from the only server: it stops the control plane but keeps serving, and starts it again
