@@ -109,7 +109,7 @@ func TestRoomOnAFullDisk(t *testing.T) {
 		for i := range 3 {
 			c := client(t, s.Kubeconfig)
 			writing.Go(func() {
-				for written.Load() < 3*room && t.Context().Err() == nil {
+				for written.Load() < 2*room && t.Context().Err() == nil {
 					_, err := trySetData(t, c, fmt.Sprint("flood-", i), strings.Repeat(fmt.Sprintf("%07d ", written.Load()), value/8))
 					if err != nil && !apierrors.IsServiceUnavailable(err) {
 						t.Error(err)
