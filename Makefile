@@ -69,11 +69,11 @@ nfpm: ## build bin/nfpm, which writes the packages
 test: race unit e2e ## run every test, on SQLite and on Postgres
 
 # The other packages leave the processors to apistorage, since upstream's suite gives the store a few seconds for a hundred writes. Three
-# of them run at once, since they also wait.
+# of them, and four tests of each, run at once, since they also wait.
 race: gcc bin/withpostgres ## run the tests of the store and the server under the race detector
 	export CGO_ENABLED=1; go build $(RACE_FLAGS) $(RACE); \
 	bin/withpostgres $(TEST) $(RACE_FLAGS) ./sqlstore/apistorage & apistorage=$$!; \
-	nice -n 19 bin/withpostgres $(TEST) -p 3 $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
+	nice -n 19 bin/withpostgres $(TEST) -p 3 -parallel 4 $(RACE_FLAGS) $$(go list $(RACE) | grep -v /apistorage$$) && others=ok || others=failed; \
 	wait $$apistorage && [ $$others = ok ]
 
 unit: bin/withpostgres ## run the tests that are neither in race nor in e2e
