@@ -84,7 +84,7 @@ E2E := SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl SQUBE_H
        SQUBE_PROMTOOL=$(CURDIR)/bin/promtool SQUBE_NFPM=$(CURDIR)/bin/nfpm
 
 # Of the packages of e2e, those that take longest, so that they begin first.
-LONG := ./test/deploy ./test/outage ./test/kubectl ./test/scenarios ./test/reads
+LONG := ./test/deploy ./test/outage ./test/kubectl ./test/bench ./test/robustness ./test/reads
 
 # These packages load the machine or measure memory, so they run after the others.
 HEAVY := ./test/serve ./test/flood
