@@ -104,7 +104,7 @@ func sound() *history.History {
 		},
 		Lists:   []*history.List{list(0, 10), list(6, 13, x13, y12), paged},
 		Watches: []*history.Watch{watch(10, all[:3]...), watch(13, all[3:]...), watch(11, append([]history.Event{mark(3, 11)}, all[1:]...)...), groupA, state},
-		// The informer lists anew after 12.
+		// The informer lists again after 12.
 		Informers: []*history.Informer{{Resource: "things", Events: []history.Event{all[0], all[1], all[3], all[4], all[5]}}},
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Informers checks that each informer tells its handler of the versions of each object in order, each of them as the watches show
-// it. It may leave out versions, which it does when it lists anew. That it has reached the final state is checked by Workload.Finish.
+// it. It may leave out versions, which it does when it lists again. That it has reached the final state is checked by Workload.Finish.
 func Informers(h *history.History, logs Logs) (errs []error) {
 	for _, i := range h.Informers {
 		known := State{}
