@@ -145,8 +145,11 @@ type Write struct {
 	WrittenAt int64 `json:"written_at"`           // Unix milliseconds; for Commit, by the clock of this machine
 	ExpiresAt int64 `json:"expires_at,omitempty"` // Unix milliseconds, 0 for never
 
-	User         string `json:"user_name,omitempty"`
-	FieldManager string `json:"field_manager,omitempty"`
+	User string `json:"user_name,omitempty"`
+	// ImpersonatedUser is the user in whose name User wrote, and CredentialID names what authenticated User; "" if there is none.
+	ImpersonatedUser string `json:"impersonated_user,omitempty"`
+	CredentialID     string `json:"credential_id,omitempty"`
+	FieldManager     string `json:"field_manager,omitempty"`
 	// Address is that of the client, and AuditID the request's in the audit log; "" if there is none.
 	Address string `json:"address,omitempty"`
 	AuditID string `json:"audit_id,omitempty"`

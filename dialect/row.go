@@ -7,7 +7,7 @@ import (
 )
 
 // Columns lists the columns of the table log in the order of LogRow.Values.
-const Columns = "id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value, address, audit_id"
+const Columns = "id, replaces, replaced_by, operation, api_group, resource, key, namespace, name, uid, written_at, expires_at, user_name, field_manager, labels, fields, value, address, audit_id, impersonated_user, credential_id"
 
 // LogRow is a row of the log.
 type LogRow struct {
@@ -30,7 +30,8 @@ func (r *LogRow) Values(preceding ...any) []any {
 		value = unsafe.String(unsafe.SliceData(r.Value), len(r.Value)) // not copied: the value does not change
 	}
 	return append(preceding, r.ID, r.Replaces, replacedBy, string(r.Operation), r.Group, r.Resource, r.Key, r.Namespace, r.Name, r.UID,
-		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value, r.Address, r.AuditID)
+		r.WrittenAt, expiresAt, r.User, r.FieldManager, r.Labels, r.Fields, value, r.Address, r.AuditID,
+		r.ImpersonatedUser, r.CredentialID)
 }
 
 // Scan reads a row whose first columns go to preceding. The others are Columns.
@@ -38,7 +39,8 @@ func (r *LogRow) Scan(row Row, preceding ...any) error {
 	var operation string
 	var replacedBy, expiresAt *int64
 	if err := row.Scan(append(preceding, &r.ID, &r.Replaces, &replacedBy, &operation, &r.Group, &r.Resource, &r.Key, &r.Namespace, &r.Name, &r.UID,
-		&r.WrittenAt, &expiresAt, &r.User, &r.FieldManager, &r.Labels, &r.Fields, &r.Value, &r.Address, &r.AuditID)...); err != nil {
+		&r.WrittenAt, &expiresAt, &r.User, &r.FieldManager, &r.Labels, &r.Fields, &r.Value, &r.Address, &r.AuditID,
+		&r.ImpersonatedUser, &r.CredentialID)...); err != nil {
 		return err
 	}
 	r.Operation = Operation(operation)

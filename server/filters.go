@@ -4,21 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
-	"k8s.io/apiserver/pkg/audit"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -38,7 +32,6 @@ import (
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/watchtask"
-	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -96,6 +89,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return apifilters.WithAuthentication(h, s.authentication.Authenticator, unauthorized,
 				s.authentication.Audiences, s.authentication.RequestHeader)
 		},
+		withAuthenticated,
 		s.connections.Authenticated,
 		watchtask.Whole,
 		func(h http.Handler) http.Handler {
@@ -282,25 +276,6 @@ func (s *Server) withReadOnly(next http.Handler) http.Handler {
 	})
 }
 
-// withAuthor sets what the store records about the author of a write.
-func (s *Server) withAuthor(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			next.ServeHTTP(w, r)
-			return
-		}
-		author := sqlstore.Author{FieldManager: fieldManager(r)}
-		if s.audit.Backend != nil || r.Header.Get(auditinternal.HeaderAuditID) != "" { // which tells what belongs together, as in an undo
-			author.AuditID = string(audit.GetAuditIDTruncated(r.Context()))
-		}
-		author.Address, _, _ = net.SplitHostPort(r.RemoteAddr) // not what headers say, which a client may set; "" within the process
-		if user, ok := request.UserFrom(r.Context()); ok {
-			author.User = user.GetName()
-		}
-		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(r.Context(), author)))
-	})
-}
-
 // written reports whether a client may have written: at once if the database is not new, or if other servers share it.
 type written struct {
 	once sync.Once
@@ -325,21 +300,4 @@ func (w *written) byClients(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(rw, r)
 	})
-}
-
-// fieldManager returns the name under which managedFields records the request: the given one, or the first part of the user
-// agent. Writes with an invalid name are rejected, except deletions, for which upstream ignores the name.
-func fieldManager(r *http.Request) string {
-	name := r.URL.Query().Get("fieldManager")
-	if name != "" && len(metav1validation.ValidateFieldManager(name, nil)) == 0 {
-		return name
-	}
-	agent, _, _ := strings.Cut(r.UserAgent(), "/")
-	printable := strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return -1
-	}, strings.ToValidUTF8(agent, ""))
-	return strings.ToValidUTF8(printable[:min(len(printable), metav1validation.FieldManagerMaxLength)], "")
 }

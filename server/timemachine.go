@@ -35,7 +35,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
 	}
 	storages := map[string]rest.Storage{
-		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.loopback.ConfigAs), query.Resource: query.NewREST(b.store),
+		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.onBehalf), query.Resource: query.NewREST(b.store),
 	}
 	return &timeMachine{
 		custom: a.crd, storages: storages, group: changes.Group(storages),

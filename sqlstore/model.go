@@ -66,7 +66,11 @@ func (c *Change) size() int64 {
 
 // Author is the author of a write, as recorded in the log.
 type Author struct {
-	User, FieldManager string
+	// User is who was authenticated, and CredentialID names what authenticated them, such as the JTI of a token; "" if it is unknown.
+	User, CredentialID string
+	// ImpersonatedUser is the user in whose name User writes, "" if in their own.
+	ImpersonatedUser string
+	FieldManager     string
 	// Address is that of the client, and AuditID the request's in the audit log; "" if there is none.
 	Address, AuditID string
 }

@@ -22,9 +22,9 @@ func (s *Store) Purge(ctx context.Context, resource Resource, key string, by Aut
 	if first == nil {
 		return ErrNoHistory
 	}
-	b, err := history.Purged(first, until, &dialect.Write{
-		WrittenAt: time.Now().UnixMilli(), User: plain(by.User), FieldManager: plain(by.FieldManager), Address: plain(by.Address), AuditID: plain(by.AuditID),
-	})
+	signed := &dialect.Write{WrittenAt: time.Now().UnixMilli()}
+	by.sign(signed)
+	b, err := history.Purged(first, until, signed)
 	if err != nil {
 		return err
 	}

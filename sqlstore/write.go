@@ -111,10 +111,9 @@ func (w *Write) row(author Author) dialect.Write {
 	row := dialect.Write{
 		Operation: w.Operation, Group: w.Resource.Group, Resource: w.Resource.Name,
 		Key: w.Key, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
-		ExpiresAt: w.ExpiresAt, User: plain(author.User), FieldManager: plain(author.FieldManager),
-		Address: plain(author.Address), AuditID: plain(author.AuditID),
-		Labels: w.Labels, Fields: w.Fields, Value: w.Value,
+		ExpiresAt: w.ExpiresAt, Labels: w.Labels, Fields: w.Fields, Value: w.Value,
 	}
+	author.sign(&row)
 	if w.Previous != nil {
 		row.Replaces = w.Previous.Revision
 		row.Heartbeat = w.Heartbeat && w.Operation == dialect.Update && w.ExpiresAt == 0
@@ -127,6 +126,12 @@ func (w *Write) LogRow(id int64, author Author, at time.Time) *dialect.LogRow {
 	row := &dialect.LogRow{ID: id, Write: w.row(author)}
 	row.WrittenAt = at.UnixMilli()
 	return row
+}
+
+// sign records the author of a write.
+func (a *Author) sign(w *dialect.Write) {
+	w.User, w.CredentialID, w.ImpersonatedUser = plain(a.User), plain(a.CredentialID), plain(a.ImpersonatedUser)
+	w.FieldManager, w.Address, w.AuditID = plain(a.FieldManager), plain(a.Address), plain(a.AuditID)
 }
 
 // plain replaces what Postgres can't store as text.

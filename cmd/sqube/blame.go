@@ -72,7 +72,7 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if b.deleted != nil {
 		d := b.deleted
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s %s was deleted at %s by %s (revision %s). This is its last version.\n", resource, terminal.Printable(name),
-			d.CreationTimestamp.UTC().Format(timeFormat), terminal.Printable(d.User), d.Name)
+			d.CreationTimestamp.UTC().Format(timeFormat), terminal.Printable(changes.Author(d.User, d.ImpersonatedUser)), d.Name)
 	}
 	width := 0
 	if out, ok := cmd.OutOrStdout().(*os.File); ok {

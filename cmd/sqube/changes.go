@@ -58,7 +58,8 @@ func (o *changesOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.since, "since", "", "Only the changes since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m.")
 	fs.StringVar(&o.until, "until", "", "Only the changes until then: a time, or how long ago.")
 	for _, s := range [...]struct{ flag, field, usage string }{
-		{"user", "user", "Only what this user did."},
+		{"user", "user", "Only what this user did, or others in the name of this user."},
+		{"impersonated-user", "impersonatedUser", "Only what others did in the name of this user, by impersonation."},
 		{"manager", "fieldManager", "Only what was done with this field manager, such as kubectl-edit."},
 		{"kind", "kind", "Only changes of objects of this kind, such as Deployment."},
 		{"operation", "operation", "Only these operations: create, update or delete."},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
@@ -51,19 +52,19 @@ archive. --kept prints since when that is.
 				return err
 			}
 			defer closing(&err, i.close)
-			changes := []change{} // not null in JSON
+			all := []change{} // not null in JSON
 			err = i.history(cmd.Context(), func(v *inspect.Version) error {
 				if !f.matches(v) {
 					return nil
 				}
 				c, err := i.change(cmd, v)
-				changes = append(changes, c)
+				all = append(all, c)
 				return err
 			})
 			if gap := new(logbackup.Gap); err != nil && !errors.As(err, &gap) {
 				return i.about(err)
 			}
-			return errors.Join(printChanges(cmd.OutOrStdout(), output, changes), err)
+			return errors.Join(printChanges(cmd.OutOrStdout(), output, all), err)
 		},
 	}
 	cmd.AddCommand(purgeCommand())
@@ -71,33 +72,35 @@ archive. --kept prints since when that is.
 	fs := cmd.Flags()
 	fs.BoolVar(&kept, "kept", false, "Print how far back versions are kept, and how much space they take.")
 	fs.BoolVar(&f.people, "no-controllers", false, "Leave out what controllers, the scheduler and the server itself changed.")
-	fs.StringVar(&f.user, "user", "", "Only the changes of this user, such as jane or system:serviceaccount:prod:robot.")
+	fs.StringVar(&f.user, "user", "", "Only the changes of this user, or of others in their name, such as jane or system:serviceaccount:prod:robot.")
+	fs.StringVar(&f.impersonated, "impersonated-user", "", "Only what others did in the name of this user, by impersonation.")
 	fs.StringVar(&f.since, "since", "", "Only the changes since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
 	fs.StringVarP(&output, "output", "o", "", "Print the changes as 'json'.")
 	return cmd
 }
 
 // printChanges prints changes as a table, or as JSON.
-func printChanges(out io.Writer, format string, changes []change) error {
+func printChanges(out io.Writer, format string, all []change) error {
 	if format == "json" {
-		text, err := terminal.JSON(changes)
+		text, err := terminal.JSON(all)
 		if err == nil {
 			_, err = out.Write(text)
 		}
 		return err
 	}
 	table := newTable(out, "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
-	for _, c := range changes {
-		table.row(fmt.Sprint(c.Revision), c.Time, string(c.Operation), c.User, c.Manager, c.fields())
+	for _, c := range all {
+		table.row(fmt.Sprint(c.Revision), c.Time, string(c.Operation), changes.Author(c.User, c.ImpersonatedUser), c.Manager, c.fields())
 	}
 	return table.end()
 }
 
 // historyFilter selects changes.
 type historyFilter struct {
-	people      bool
-	user, since string
-	from        int64 // since in Unix milliseconds
+	people       bool
+	user, since  string
+	impersonated string
+	from         int64 // since in Unix milliseconds
 }
 
 // parse reads --since.
@@ -111,7 +114,8 @@ func (f *historyFilter) parse(now time.Time) error {
 }
 
 func (f *historyFilter) matches(v *inspect.Version) bool {
-	return v.WrittenAt >= f.from && (f.user == "" || v.User == f.user) && !(f.people && undo.Automatic(v.User))
+	return v.WrittenAt >= f.from && (f.user == "" || f.user == v.User || f.user == v.ImpersonatedUser) && (f.impersonated == "" || v.ImpersonatedUser == f.impersonated) &&
+		!(f.people && v.ImpersonatedUser == "" && undo.Automatic(v.User))
 }
 
 // change is what history prints of a version.
@@ -120,7 +124,9 @@ type change struct {
 	Time      string            `json:"time"`
 	Operation dialect.Operation `json:"operation"`
 	User      string            `json:"user"`
-	Manager   string            `json:"manager"`
+	// ImpersonatedUser is the user in whose name User did it, "" if in their own.
+	ImpersonatedUser string `json:"impersonatedUser,omitempty"`
+	Manager          string `json:"manager"`
 	// Changed are the paths of the fields that an update changed; nil if the previous version is no longer kept.
 	Changed []string `json:"changed,omitempty"`
 }
@@ -139,7 +145,7 @@ func written(v *inspect.Version) string {
 }
 
 func (i *inspector) change(cmd *cobra.Command, v *inspect.Version) (change, error) {
-	c := change{Revision: v.ID, Time: written(v), Operation: v.Operation, User: v.User, Manager: v.FieldManager}
+	c := change{Revision: v.ID, Time: written(v), Operation: v.Operation, User: v.User, ImpersonatedUser: v.ImpersonatedUser, Manager: v.FieldManager}
 	if v.Operation != dialect.Update || v.Previous == nil {
 		return c, nil
 	}

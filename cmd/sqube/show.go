@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
@@ -82,7 +83,7 @@ func (i *inspector) deleted(ctx context.Context, notes io.Writer) (last *inspect
 	if end == nil {
 		return nil, cmp.Or(err, inspect.ErrUnknown)
 	}
-	how := fmt.Sprintf("deleted at %s by %s (revision %d)", written(end), terminal.Printable(end.User), end.ID)
+	how := fmt.Sprintf("deleted at %s by %s (revision %d)", written(end), terminal.Printable(changes.Author(end.User, end.ImpersonatedUser)), end.ID)
 	if last == nil || end.Replaces != last.ID {
 		return nil, fmt.Errorf("it was %s, and its last version is no longer kept", how)
 	}

@@ -55,9 +55,10 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the object, or of the changes. If unset, the context's for an object, and all for changes.")
 	fs.StringVar(&o.to, "to", "", "Bring the object back to this moment: a revision, a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m.")
 	fs.Int64Var(&o.before, "before", 0, "Bring the object back to what it was before the change with this revision.")
-	fs.StringVar(&o.changes.User, "user", "", "Take back what this user did.")
+	fs.StringVar(&o.changes.User, "user", "", "Take back what this user did, or others in the name of this user.")
+	fs.StringVar(&o.changes.ImpersonatedUser, "impersonated-user", "", "Take back what others did in the name of this user, by impersonation.")
 	fs.StringVar(&o.changes.FieldManager, "manager", "", "Take back what was done with this field manager, such as kubectl-edit.")
-	fs.StringVar(&o.changes.AuditID, "audit-id", "", "Take back what the request with this id in the audit log did, or an undo, as it says at its end.")
+	fs.StringVar(&o.changes.AuditID, "audit-id", "", "Take back what the request with this id in the audit log did, or an undo, as it says at its end. If the client chose the id, write client: before it.")
 	fs.StringVar(&o.since, "since", "", "Take back only what was done since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
 	fs.StringVar(&o.until, "until", "", "Take back only what was done before then: a time, or how long ago.")
 	fs.Int64Var(&o.changes.AfterRevision, "after-revision", 0, "Take back only what was done after this revision.")
@@ -109,8 +110,8 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 		return nil, errors.New("--to and --before are for one object: want a resource and a name, such as deployments.apps web")
 	}
 	c := o.changes
-	if c.User == "" && c.FieldManager == "" && c.AuditID == "" && o.since == "" && c.AfterRevision == 0 {
-		return nil, errors.New("want a resource and a name, or at least one of --user, --manager, --audit-id, --since and --after-revision")
+	if !c.ByWhom() && o.since == "" && c.AfterRevision == 0 {
+		return nil, errors.New("want a resource and a name, or at least one of --user, --impersonated-user, --manager, --audit-id, --since and --after-revision")
 	}
 	c.Namespace = o.namespace
 	for flag, text := range map[string]struct {
@@ -132,7 +133,7 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 // moment returns the moment to which an object goes back, nil if there is none.
 func (o *undoOptions) moment(now time.Time) (*undo.Moment, error) {
 	c := o.changes
-	if c.User != "" || c.FieldManager != "" || c.AuditID != "" || o.since != "" || o.until != "" || c.AfterRevision != 0 || c.BeforeRevision != 0 || len(c.Resources) > 0 {
+	if c.ByWhom() || o.since != "" || o.until != "" || c.AfterRevision != 0 || c.BeforeRevision != 0 || len(c.Resources) > 0 {
 		return nil, errors.New("an object goes back with --to or --before; the other flags select changes without a resource and a name")
 	}
 	switch {

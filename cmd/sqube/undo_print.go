@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 )
 
@@ -52,8 +53,12 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
 	case applied != nil:
-		line("", "To take this back: %s --user %s --audit-id %s --after-revision %d --before-revision %d", command,
-			shell(applied.User), shell(applied.AuditID), applied.AfterRevision, applied.BeforeRevision)
+		whose := "--user " + shell(applied.User)
+		if applied.ImpersonatedUser != "" {
+			whose += " --impersonated-user " + shell(applied.ImpersonatedUser)
+		}
+		line("", "To take this back: %s %s --audit-id %s --after-revision %d --before-revision %d", command,
+			whose, shell(applied.AuditID), applied.AfterRevision, applied.BeforeRevision)
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -87,10 +92,10 @@ func headline(s *undo.Step) string {
 func changesLine(all []undo.ChangeReference) string {
 	var texts []string
 	for _, c := range all {
-		if c.User == user.APIServerUser || strings.HasPrefix(c.User, serviceaccount.MakeUsername("kube-system", "")) {
+		if c.ImpersonatedUser == "" && (c.User == user.APIServerUser || strings.HasPrefix(c.User, serviceaccount.MakeUsername("kube-system", ""))) {
 			continue
 		}
-		text := fmt.Sprintf("%d by %s", c.Revision, c.User)
+		text := fmt.Sprintf("%d by %s", c.Revision, changes.Author(c.User, c.ImpersonatedUser))
 		if c.FieldManager != "" {
 			text += " with " + c.FieldManager
 		}
@@ -105,7 +110,7 @@ func conflictLine(c *undo.Conflict) string {
 		text += " in " + c.Path
 	}
 	if c.Change.Revision != 0 {
-		text += fmt.Sprintf(": revision %d by %s", c.Change.Revision, c.Change.User)
+		text += fmt.Sprintf(": revision %d by %s", c.Change.Revision, changes.Author(c.Change.User, c.Change.ImpersonatedUser))
 	}
 	if c.Forced {
 		text += " is overwritten"

@@ -28,12 +28,12 @@ INSERT INTO log (` + dialect.Columns + `)
 SELECT w.id, w.replaces, CASE WHEN w.operation = 'delete' THEN w.id END,
        w.operation, w.api_group, w.resource, w.key, w.namespace, w.name, w.uid,
        (SELECT written_at FROM counter), nullif(w.expires_at, 0), w.user_name, w.field_manager, w.labels, w.fields,
-       CASE WHEN w.operation <> 'delete' THEN w.value END, w.address, w.audit_id
+       CASE WHEN w.operation <> 'delete' THEN w.value END, w.address, w.audit_id, w.impersonated_user, w.credential_id
 FROM (SELECT (SELECT revision FROM counter) - $1 + u.ord AS id, u.*
       FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-                  $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
+                  $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[])
            WITH ORDINALITY AS u(replaces, operation, api_group, resource, key, namespace, name, uid,
-                  expires_at, user_name, field_manager, labels, fields, value, address, audit_id, ord)) w
+                  expires_at, user_name, field_manager, labels, fields, value, address, audit_id, impersonated_user, credential_id, ord)) w
 WHERE w.replaces = 0 OR (SELECT p.replaced_by FROM log p WHERE p.id = w.replaces) = w.id
 ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
@@ -129,7 +129,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 // toColumns turns writes into the arrays that insertRows unnests, in its order.
 func toColumns(group []dialect.Write) []any {
 	replaces, expiresAt := make([]int64, len(group)), make([]int64, len(group))
-	var texts [14][]string
+	var texts [16][]string
 	for i := range texts {
 		texts[i] = make([]string, len(group))
 	}
@@ -137,12 +137,12 @@ func toColumns(group []dialect.Write) []any {
 		w := &group[i]
 		replaces[i], expiresAt[i] = w.Replaces, w.ExpiresAt
 		for j, text := range [...]string{string(w.Operation), w.Group, w.Resource, w.Key, w.Namespace, w.Name, w.UID,
-			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value), w.Address, w.AuditID} {
+			w.User, w.FieldManager, w.Labels, w.Fields, string(w.Value), w.Address, w.AuditID, w.ImpersonatedUser, w.CredentialID} {
 			texts[j][i] = text
 		}
 	}
 	return []any{replaces, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6],
-		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11], texts[12], texts[13]}
+		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11], texts[12], texts[13], texts[14], texts[15]}
 }
 
 // Exec runs a statement that changes the log, for repairs.

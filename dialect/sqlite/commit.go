@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -21,7 +22,7 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 	}{
 		{&w.bump, "UPDATE counter SET revision = revision + ?1, written_at = CASE WHEN written_at > ?3 THEN ?2 ELSE max(written_at, ?2) END RETURNING revision, written_at"},
 		{&w.closeRow, "UPDATE log SET replaced_by = ?, padding = NULL WHERE id = ? AND replaced_by IS NULL"},
-		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+		{&w.insert, "INSERT INTO log (padding, " + dialect.Columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(dialect.Columns, ",")+1) + ")"},
 		{&w.compacted, "UPDATE counter SET compacted = ?1 WHERE compacted < ?1"},
 		{&w.replaced, replacedRows},
 		{&w.remove, "DELETE FROM log WHERE id IN (SELECT value FROM json_each(?))"},

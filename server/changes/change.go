@@ -29,7 +29,8 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 		Object: Object{
 			APIVersion: e.head.APIVersion, Kind: e.head.Kind, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
 		},
-		Operation: string(e.Operation), User: e.User, FieldManager: e.FieldManager, Address: e.Address, AuditID: e.AuditID,
+		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager,
+		CredentialID: e.CredentialID, Address: e.Address, AuditID: e.AuditID,
 		ChangedUnknown: e.Operation == "update" && e.Before == nil,
 	}
 	left := maxValues

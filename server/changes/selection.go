@@ -18,13 +18,13 @@ import (
 // The field selectors. Those of the first group are compared with = and !=.
 const (
 	byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName = "namespace", "metadata.namespace", "group", "resource", "kind", "name"
-	byUser, byManager, byOperation, byRevision                            = "user", "fieldManager", "operation", "metadata.name"
+	byUser, byImpersonated, byManager, byOperation, byRevision            = "user", "impersonatedUser", "fieldManager", "operation", "metadata.name"
 
 	byField, bySince, byUntil, byAfter, byBefore, byOrder = "field", "since", "until", "afterRevision", "beforeRevision", "order"
 )
 
 var (
-	compared = []string{byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName, byUser, byManager, byOperation, byRevision}
+	compared = []string{byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName, byUser, byImpersonated, byManager, byOperation, byRevision}
 	bounding = []string{byField, bySince, byUntil, byAfter, byBefore, byOrder}
 )
 
@@ -94,6 +94,8 @@ func (s *Selection) narrow(field, value string, now time.Time) (err error) {
 		s.Name = value
 	case byUser:
 		s.User = &value
+	case byImpersonated:
+		s.ImpersonatedUser = &value
 	case byManager:
 		s.FieldManager = &value
 	case byOperation:
@@ -168,24 +170,26 @@ func (s *Selection) matchesRow(c *history.Change) bool {
 	if s.Only != nil && !s.Only(c) {
 		return false
 	}
-	return s.matches(func(field string) (string, bool) {
+	return s.matches(func(field string) []string {
 		switch field {
 		case byNamespace, byMetadataNamespace:
-			return c.Namespace, true
+			return []string{c.Namespace}
 		case byGroup:
-			return c.Group, true
+			return []string{c.Group}
 		case byName:
-			return c.Name, true
+			return []string{c.Name}
 		case byUser:
-			return c.User, true
+			return []string{c.User, c.ImpersonatedUser}
+		case byImpersonated:
+			return []string{c.ImpersonatedUser}
 		case byManager:
-			return c.FieldManager, true
+			return []string{c.FieldManager}
 		case byOperation:
-			return string(c.Operation), true
+			return []string{string(c.Operation)}
 		case byRevision:
-			return fmt.Sprint(c.ID), true
+			return []string{fmt.Sprint(c.ID)}
 		}
-		return "", false
+		return nil
 	}) && s.matchesResource(c)
 }
 
@@ -212,10 +216,10 @@ func (s *Selection) matchesKind(kind string) bool {
 	return true
 }
 
-// matches compares the fields that value knows.
-func (s *Selection) matches(value func(field string) (string, bool)) bool {
+// matches compares the fields of which values has one or more.
+func (s *Selection) matches(values func(field string) []string) bool {
 	for _, t := range s.terms {
-		if has, known := value(t.Field); known && (has == t.Value) == (t.Operator == selection.NotEquals) {
+		if has := values(t.Field); len(has) > 0 && slices.Contains(has, t.Value) == (t.Operator == selection.NotEquals) {
 			return false
 		}
 	}

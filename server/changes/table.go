@@ -25,7 +25,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Age", Type: "string", Description: "How long ago it was."},
 	{Name: "Operation", Type: "string", Description: "create, update or delete."},
 	{Name: "Object", Type: "string", Description: "The object's kind and name."},
-	{Name: "User", Type: "string", Description: "Who changed it."},
+	{Name: "User", Type: "string", Description: "Who changed it, and in whose name."},
 	{Name: "Manager", Type: "string", Description: "The field manager, or the first part of the user agent."},
 	{Name: "Changed", Type: "string", Description: "The fields that an update changed, the first ones in short."},
 	{Name: "Time", Type: "string", Priority: 1, Description: "When it was, in UTC."},
@@ -62,9 +62,17 @@ func rowOf(c *Change) metav1.TableRow {
 		owner = c.Owners[n-1].short()
 	}
 	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
-		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), c.User, c.FieldManager, c.short(),
+		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), Author(c.User, c.ImpersonatedUser), c.FieldManager, c.short(),
 		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, none), cmp.Or(c.AuditID, none), c.values(len(c.Changed), maxValue),
 	}}
+}
+
+// Author returns who did something for people: a user, and in whose name, if that was another's.
+func Author(user, impersonated string) string {
+	if impersonated == "" {
+		return user
+	}
+	return user + " as " + impersonated
 }
 
 // short returns the object's kind, with its group, and its name, as kubectl prints them.

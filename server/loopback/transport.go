@@ -204,10 +204,11 @@ func (t *Transport) ConfigOf(name string, groups ...string) *rest.Config {
 	return t.configOf(acting{t, withIdentity(t.base, who)})
 }
 
-// ConfigAs returns a configuration like Config whose requests are those of a user who has been authenticated already.
-func (t *Transport) ConfigAs(u user.Info) *rest.Config {
+// ConfigAs returns a configuration like Config whose requests are those of a user who has been authenticated already. The handler's
+// contexts have what with adds to one.
+func (t *Transport) ConfigAs(u user.Info, with func(context.Context) context.Context) *rest.Config {
 	who := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: slices.Clone(u.GetGroups()), Extra: maps.Clone(u.GetExtra())}
-	return t.configOf(acting{t, withIdentity(t.base, who)})
+	return t.configOf(acting{t, with(withIdentity(t.base, who))})
 }
 
 func (t *Transport) configOf(transport http.RoundTripper) *rest.Config {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -73,7 +74,8 @@ func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied
 		applied = applied.with(revision)
 	}
 	if applied != nil {
-		applied.User, applied.AuditID = p.past.user.GetName(), p.cluster.auditID
+		author := sqlstore.AuthorFrom(ctx)
+		applied.User, applied.ImpersonatedUser, applied.AuditID = author.User, author.ImpersonatedUser, p.cluster.auditID
 	}
 	return complete, applied, nil
 }

@@ -83,7 +83,10 @@ func keyOf(c *history.Change) key { return key{c.Group, c.Resource, c.Namespace,
 
 func (c *change) reference() ChangeReference {
 	written := time.UnixMilli(c.WrittenAt).UTC().Truncate(time.Second)
-	return ChangeReference{Revision: c.ID, Operation: string(c.Operation), Time: metav1.NewTime(written), User: c.User, FieldManager: c.FieldManager}
+	return ChangeReference{
+		Revision: c.ID, Operation: string(c.Operation), Time: metav1.NewTime(written),
+		User: c.User, ImpersonatedUser: c.ImpersonatedUser, FieldManager: c.FieldManager,
+	}
 }
 
 // ends reports whether the change is the one that marked the object for deletion.

@@ -117,8 +117,8 @@ func (s *Spec) validate() error {
 			return refuse("spec.object must have a name, and a kind or a resource")
 		}
 	}
-	if c := s.Changes; c != nil && c.User == "" && c.FieldManager == "" && c.AuditID == "" && c.Since == nil && c.AfterRevision == 0 {
-		return refuse("spec.changes must have a user, a fieldManager, an auditID, since or afterRevision: it would be everything otherwise")
+	if c := s.Changes; c != nil && !c.ByWhom() && c.Since == nil && c.AfterRevision == 0 {
+		return refuse("spec.changes must have a user, an impersonatedUser, a fieldManager, an auditID, since or afterRevision: it would be everything otherwise")
 	}
 	if to := s.To; to != nil {
 		given := 0

@@ -6,8 +6,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clientrest "k8s.io/client-go/rest"
 
@@ -27,13 +25,13 @@ type REST struct {
 	changes.Questions[Undo, *Undo]
 }
 
-// NewREST returns the resource. The log is what users may know of history; configAs returns a configuration for requests of a user to this
-// server.
-func NewREST(log *changes.Log, configAs func(user.Info) *clientrest.Config) *REST {
+// NewREST returns the resource. The log is what users may know of history; onBehalf returns a configuration for requests to this server as the
+// user of a request, and the audit id for these.
+func NewREST(log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error)) *REST {
 	return &REST{changes.Questions[Undo, *Undo]{
 		Singular: "undo", Slots: running, Busy: "other undos are going on",
 		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
-			return undo.answer(ctx, log, configAs, options)
+			return undo.answer(ctx, log, onBehalf, options)
 		},
 	}}
 }
@@ -47,15 +45,16 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 }
 
 // answer plans the undo and, if that is asked for, applies it, as the user of the request.
-func (undo *Undo) answer(ctx context.Context, log *changes.Log, configAs func(user.Info) *clientrest.Config, options *metav1.CreateOptions) error {
-	caller, ok := request.UserFrom(ctx)
-	if !ok {
-		return apierrors.NewUnauthorized("an undo is done as its user")
-	}
-	cluster, err := newCluster(configAs(caller), string(audit.GetAuditIDTruncated(ctx)))
+func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error), options *metav1.CreateOptions) error {
+	config, auditID, err := onBehalf(ctx)
 	if err != nil {
 		return err
 	}
+	cluster, err := newCluster(config, auditID)
+	if err != nil {
+		return err
+	}
+	caller, _ := request.UserFrom(ctx) // as which onBehalf works
 	p := &planner{past: &past{log, caller}, cluster: cluster}
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err

@@ -142,7 +142,7 @@ func (s *subject) removeAgain(r *reverted, c *change, after map[string]any, forc
 		return // deleted since, and perhaps made by another
 	}
 	if !reflect.DeepEqual(r.object, after) {
-		if since := s.since(c, func(later *change) bool { return !automatic(later.User) && s.touches(later, "") }); since != nil {
+		if since := s.since(c, func(later *change) bool { return !automatic(later.Change) && s.touches(later, "") }); since != nil {
 			r.conflicts = append(r.conflicts, Conflict{Change: since.reference(), Forced: force})
 			if !force {
 				r.reason = "it has been changed since"

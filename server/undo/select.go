@@ -109,14 +109,20 @@ func (c *ChangeSelector) matches(change *history.Change) bool {
 		transient(k),
 		c.Since != nil && written.Before(c.Since.Time),
 		c.Until != nil && !written.Before(c.Until.Time),
-		c.User != "" && c.User != change.User,
+		c.User != "" && c.User != change.User && c.User != change.ImpersonatedUser,
+		c.ImpersonatedUser != "" && c.ImpersonatedUser != change.ImpersonatedUser,
 		c.FieldManager != "" && c.FieldManager != change.FieldManager,
 		// An undo that is run again must not take itself back.
 		c.FieldManager == "" && c.AuditID == "" && change.FieldManager == Manager && !c.one(change):
 		return false
 	}
 	// What controllers do follows from what others did. They will do it again, or take it back themselves.
-	return c.User != "" || c.FieldManager != "" || c.AuditID != "" || c.one(change) || !automatic(change.User)
+	return c.ByWhom() || c.one(change) || !automatic(change)
+}
+
+// ByWhom reports whether the selector says by whom changes are.
+func (c *ChangeSelector) ByWhom() bool {
+	return c.User != "" || c.ImpersonatedUser != "" || c.FieldManager != "" || c.AuditID != ""
 }
 
 // one reports whether the selector is of just one change, by its revision.
@@ -133,7 +139,10 @@ func Automatic(name string) bool {
 	return strings.HasPrefix(name, serviceaccount.MakeUsername("kube-system", ""))
 }
 
-func automatic(name string) bool { return Automatic(name) || strings.HasPrefix(name, "system:node:") }
+// automatic reports whether a change was made by one of these or a kubelet, for itself.
+func automatic(c *history.Change) bool {
+	return c.ImpersonatedUser == "" && (Automatic(c.User) || strings.HasPrefix(c.User, "system:node:"))
+}
 
 // object selects the changes of one object since a moment, or its deletion.
 func (s *selection) object(ctx context.Context, k key, to *Moment) error {

@@ -36,20 +36,25 @@ var errBlock = errors.New("a block of history is damaged")
 
 // writer is an element of the column writers.
 type writer struct {
-	operation               dialect.Operation
-	user, fieldManager, uid string
+	operation                                               dialect.Operation
+	user, fieldManager, uid, impersonatedUser, credentialID string
 }
 
 // MarshalJSON implements json.Marshaler.
 func (w writer) MarshalJSON() ([]byte, error) {
-	return json.Marshal([...]string{string(w.operation), w.user, w.fieldManager, w.uid})
+	all := []string{string(w.operation), w.user, w.fieldManager, w.uid, w.impersonatedUser, w.credentialID}
+	for len(all) > 4 && all[len(all)-1] == "" { // the others are always there
+		all = all[:len(all)-1]
+	}
+	return json.Marshal(all)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (w *writer) UnmarshalJSON(text []byte) error {
-	var fields [4]string
+	var fields [6]string // those that are missing remain empty
 	err := json.Unmarshal(text, &fields)
 	w.operation, w.user, w.fieldManager, w.uid = dialect.Operation(fields[0]), fields[1], fields[2], fields[3]
+	w.impersonatedUser, w.credentialID = fields[4], fields[5]
 	return err
 }
 
@@ -199,7 +204,7 @@ func rows(b *dialect.Block) ([]*dialect.LogRow, error) {
 		w := writers[v[2]]
 		row := &dialect.LogRow{ID: id, ReplacedBy: b.Until, Write: dialect.Write{
 			Operation: w.operation, Group: b.Group, Resource: b.Resource, Key: b.Key, Namespace: b.Namespace, Name: b.Name, UID: w.uid,
-			WrittenAt: at, User: w.user, FieldManager: w.fieldManager,
+			WrittenAt: at, User: w.user, ImpersonatedUser: w.impersonatedUser, CredentialID: w.credentialID, FieldManager: w.fieldManager,
 		}}
 		if i > 0 {
 			found[i-1].ReplacedBy, row.Replaces = id, found[i-1].ID

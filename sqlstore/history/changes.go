@@ -19,8 +19,8 @@ type Query struct {
 	Resource  *Resource // nil for any
 	Namespace *string   // nil for any; "" for objects without one
 	Name      string    // "" for any
-	// User, FieldManager and Operation are of the change; nil for any.
-	User, FieldManager, Operation *string
+	// User is who made the change, or in whose name; the others are those of the change; nil for any.
+	User, ImpersonatedUser, FieldManager, Operation *string
 	// Only revisions between After and Before, without these; 0 for no bound.
 	After, Before int64
 	NewestFirst   bool
@@ -153,7 +153,7 @@ func (w *reader) read(ctx context.Context, from, to int64) (page []*Change, last
 // selects reports whether a change is by who the query names, and is what it names.
 func (q *Query) selects(r *dialect.LogRow) bool {
 	is := func(wanted *string, value string) bool { return wanted == nil || *wanted == value }
-	return is(q.User, r.User) && is(q.FieldManager, r.FieldManager) && is(q.Operation, string(r.Operation))
+	return (is(q.User, r.User) || is(q.User, r.ImpersonatedUser)) && is(q.ImpersonatedUser, r.ImpersonatedUser) && is(q.FieldManager, r.FieldManager) && is(q.Operation, string(r.Operation))
 }
 
 // where adds the conditions of the query, with their arguments; those that selects checks only for the log.
@@ -173,9 +173,12 @@ func (w *reader) where(inLog bool, conditions []string, args []any) (string, []a
 		add("name", w.query.Name)
 	}
 	if inLog {
-		for i, wanted := range [...]*string{w.query.User, w.query.FieldManager, w.query.Operation} {
+		if user := w.query.User; user != nil {
+			conditions, args = append(conditions, "(user_name = ? OR impersonated_user = ?)"), append(args, *user, *user)
+		}
+		for i, wanted := range [...]*string{w.query.ImpersonatedUser, w.query.FieldManager, w.query.Operation} {
 			if wanted != nil {
-				add([...]string{"user_name", "field_manager", "operation"}[i], *wanted)
+				add([...]string{"impersonated_user", "field_manager", "operation"}[i], *wanted)
 			}
 		}
 	}

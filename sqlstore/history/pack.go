@@ -31,7 +31,8 @@ func Purged(first *dialect.LogRow, until int64, by *dialect.Write) (*dialect.Blo
 	p := packer{open: map[object]*block{}}
 	p.add(&dialect.Replaced{LogRow: dialect.LogRow{ID: first.ID, ReplacedBy: until, Write: dialect.Write{
 		Operation: dialect.Purge, Group: first.Group, Resource: first.Resource, Key: first.Key, Namespace: first.Namespace, Name: first.Name, UID: first.UID,
-		WrittenAt: by.WrittenAt, User: by.User, FieldManager: by.FieldManager, Address: by.Address, AuditID: by.AuditID, Labels: "{}", Fields: "{}",
+		WrittenAt: by.WrittenAt, User: by.User, ImpersonatedUser: by.ImpersonatedUser, CredentialID: by.CredentialID,
+		FieldManager: by.FieldManager, Address: by.Address, AuditID: by.AuditID, Labels: "{}", Fields: "{}",
 	}}})
 	blocks, err := p.close()
 	if err != nil {
@@ -126,7 +127,7 @@ func (p *packer) continued(b *block, r *dialect.Replaced) *block {
 }
 
 func (b *block) append(r *dialect.Replaced, delta []byte) {
-	w := writer{r.Operation, r.User, r.FieldManager, r.UID}
+	w := writer{r.Operation, r.User, r.FieldManager, r.UID, r.ImpersonatedUser, r.CredentialID}
 	n := 0
 	for n < len(b.writers) && b.writers[n] != w {
 		n++

@@ -47,6 +47,7 @@ func TestChanges(t *testing.T) {
 		f := &history{kubeconfig: s.Kubeconfig, config: config, admin: kubernetes.NewForConfigOrDie(config)}
 		f.prepare(t)
 		f.prepareOwners(t)
+		f.prepareAuthors(t)
 		if pack {
 			packed(t, s, f.admin)
 		}
@@ -55,6 +56,8 @@ func TestChanges(t *testing.T) {
 		t.Run("pages", f.pages)
 		t.Run("kept", func(t *testing.T) { f.kept(t, engine.Datastore) })
 		t.Run("rights", f.rights)
+		t.Run("authors", f.authors)
+		t.Run("authors in the database", func(t *testing.T) { f.databaseKnowsAuthors(t, engine.Datastore) })
 		t.Run("owners", f.owners)
 		t.Run("documents", f.documents)
 		t.Run("watch", f.watch)
