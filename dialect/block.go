@@ -12,22 +12,26 @@ type Block struct {
 	FirstAt, UntilAt     int64 // the times of these revisions, in Unix milliseconds
 	Group, Resource      string
 	Key, Namespace, Name string
-	Writers, Versions    string
-	Data                 []byte
+	// User is who wrote most of it: its bytes count as theirs.
+	User string
+	// Bare is 1 if the values are gone, else 0.
+	Bare              int
+	Writers, Versions string
+	Data              []byte
 	// Next is the row of the log that replaced the last version, as far as NextColumns have it; nil if it has left the log. It is no part of
 	// the row: the newest version of an object that has left the log is stored as its difference from the one that has not.
 	Next *LogRow
 }
 
 // BlockColumns lists the columns of the table past that Block.Columns has.
-const BlockColumns = "first_id, until, first_at, until_at, api_group, resource, key, namespace, name, writers, versions, data"
+const BlockColumns = "first_id, until, first_at, until_at, api_group, resource, key, namespace, name, user_name, bare, writers, versions, data"
 
 // blockOverhead is roughly what a block takes besides its values.
 const blockOverhead = 150
 
 // Bytes is roughly how much space the block takes.
 func (b *Block) Bytes() int64 {
-	return int64(blockOverhead + 2*(len(b.Group)+len(b.Resource)+len(b.Key)) + len(b.Namespace) + len(b.Name) + len(b.Writers) + len(b.Versions) + len(b.Data))
+	return int64(blockOverhead + 2*(len(b.Group)+len(b.Resource)+len(b.Key)) + 2*len(b.Namespace) + len(b.Name) + 2*len(b.User) + len(b.Writers) + len(b.Versions) + len(b.Data))
 }
 
 // PutBlock adds a block, or replaces the one with the same First.
@@ -47,11 +51,21 @@ func (b *Block) Values() []any {
 	if data == nil { // as SQLite returns no bytes
 		data = []byte{}
 	}
-	return []any{b.First, b.Until, b.FirstAt, b.UntilAt, b.Group, b.Resource, b.Key, b.Namespace, b.Name, b.Writers, b.Versions, data, b.Bytes()}
+	return []any{b.First, b.Until, b.FirstAt, b.UntilAt, b.Group, b.Resource, b.Key, b.Namespace, b.Name, b.User, b.Bare, b.Writers, b.Versions, data, b.Bytes()}
 }
 
 // SelectBlocks begins a statement whose rows Block.Scan reads. The columns of past that log has too are to be written with the table's name.
 var SelectBlocks = "SELECT " + NextColumns + ", " + qualified("past", BlockColumns) + " FROM past LEFT JOIN log AS next ON next.id = past.until "
+
+// editBytes limits what EditPast has in memory, and editBlocks how many blocks.
+const editBytes, editBlocks = 1 << 20, 500
+
+// SelectEdited returns the statement of EditPast.
+func SelectEdited(condition string) string {
+	return SelectBlocks + fmt.Sprintf(`JOIN (SELECT first_id AS edited, sum(bytes) OVER (ORDER BY until, first_id ROWS UNBOUNDED PRECEDING) - bytes AS before
+FROM (SELECT first_id, until, bytes FROM past WHERE %s ORDER BY until, first_id LIMIT %d) AS oldest) AS few ON edited = past.first_id
+WHERE before < %d ORDER BY past.until, past.first_id`, condition, editBlocks, editBytes)
+}
 
 // openBytes is the length of the block that the row with the given id continues.
 func openBytes(id string) string {
@@ -75,7 +89,7 @@ func (b *Block) Scan(row Row) error {
 
 // Columns returns the targets of BlockColumns.
 func (b *Block) Columns() []any {
-	return []any{&b.First, &b.Until, &b.FirstAt, &b.UntilAt, &b.Group, &b.Resource, &b.Key, &b.Namespace, &b.Name, &b.Writers, &b.Versions, &b.Data}
+	return []any{&b.First, &b.Until, &b.FirstAt, &b.UntilAt, &b.Group, &b.Resource, &b.Key, &b.Namespace, &b.Name, &b.User, &b.Bare, &b.Writers, &b.Versions, &b.Data}
 }
 
 // NextColumns lists the columns of a row of the log, with the alias next, that Next reads.

@@ -60,6 +60,11 @@ type Engine interface {
 	// history begins where the last of them ended. It returns the number of blocks removed.
 	Forget(ctx context.Context, upTo int64, limit int) (int, error)
 
+	// EditPast calls edit with the first blocks that the condition selects, ordered by Until, as many as fit into memory easily. It removes
+	// those whose First edit returns in removed, and then adds what it returns in put, or replaces what has the same First, in one
+	// transaction. Nothing else changes the table past meanwhile. It returns how many blocks edit got.
+	EditPast(ctx context.Context, condition string, args []any, edit func([]*Block) (removed []int64, put []*Block, err error)) (int, error)
+
 	// Purge puts a block in the place of all blocks of its object that were current until its Until or before.
 	Purge(ctx context.Context, b *Block) error
 

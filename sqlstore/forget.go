@@ -31,10 +31,7 @@ func (s *Store) compactBatch(ctx context.Context, upTo int64) (n int, err error)
 		return blocks, err
 	})
 	if errors.Is(err, dialect.ErrFull) {
-		if n, err = s.engine.Forget(ctx, math.MaxInt64, forgetBatch); err == nil && n == 0 {
-			n, err = s.engine.Compact(ctx, upTo, compactBatch, nil)
-		}
-		return n, err
+		return s.makeRoom(ctx, upTo)
 	}
 	if s.grown += grown; err == nil && s.opts.HistoryBytes > 0 && s.grown > s.opts.HistoryBytes/4 {
 		err = s.forget(ctx)
@@ -42,30 +39,44 @@ func (s *Store) compactBatch(ctx context.Context, upTo int64) (n int, err error)
 	return n, err
 }
 
-// forget removes the oldest history: what was replaced longer ago than Options.History, and what exceeds HistoryBytes. A block is removed
-// as a whole, with its last version, so more than that may be kept for a while.
+// makeRoom has history give way on a full disk: first half of its values, then the oldest of it, then what is leaving the log. It returns how
+// much it has removed, 0 if there is nothing left.
+func (s *Store) makeRoom(ctx context.Context, upTo int64) (n int, err error) {
+	h, _, err := s.measureHistory(ctx)
+	if err == nil {
+		n, err = s.giveUp(ctx, h.Bytes/2)
+	}
+	if (err == nil || errors.Is(err, dialect.ErrFull)) && n == 0 {
+		n, err = s.engine.Forget(ctx, math.MaxInt64, forgetBatch)
+	}
+	if err == nil && n == 0 {
+		n, err = s.engine.Compact(ctx, upTo, compactBatch, nil)
+	}
+	return n, err
+}
+
+// forget removes what was replaced longer ago than Options.History, and has the rest give way if it exceeds HistoryBytes. A block is removed
+// as a whole, with its last version, so more than History may be kept for a while.
 func (s *Store) forget(ctx context.Context) error {
 	s.grown = 0
 	h, old, err := s.measureHistory(ctx)
 	if err == nil && s.opts.History <= 0 {
 		old = math.MaxInt64
-	} else if limit := s.limit(h.Bytes); err == nil && limit > 0 && h.Bytes > limit {
-		b := s.statement().setApart()
-		b.add("SELECT max(until) FROM (SELECT until, sum(bytes) OVER (ORDER BY until DESC) AS size FROM past) AS newest WHERE size > " + b.arg(limit))
-		err = s.run(ctx, b, func(row dialect.Row) error {
-			var surplus int64
-			err := row.Scan(&surplus)
-			old = max(old, surplus)
-			return err
-		})
 	}
-	if err != nil || old == 0 || h.Bytes == 0 {
+	limit := s.limit(h.Bytes)
+	tooMuch := limit > 0 && h.Bytes > limit
+	if err != nil || h.Bytes == 0 || old == 0 && !tooMuch {
 		return err
 	}
-	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
-		n, err := s.engine.Forget(ctx, old, forgetBatch)
-		return n > 0, err
-	})
+	if old > 0 {
+		err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
+			n, err := s.engine.Forget(ctx, old, forgetBatch)
+			return n > 0, err
+		})
+	}
+	if err == nil && tooMuch {
+		_, err = s.giveUp(ctx, limit)
+	}
 	if err == nil {
 		_, _, err = s.measureHistory(ctx)
 	}
@@ -82,11 +93,25 @@ func (s *Store) limit(bytes int64) int64 {
 
 // HistoryStats describes the history of a log.
 type HistoryStats struct {
-	// From is the revision from which on all versions are kept.
-	From int64
-	// Bytes is roughly how much space the packed versions take, in so many blocks.
-	Bytes, Blocks int64
+	// From is the revision from which on it is known who changed what, and when, and ValuesFrom the one from which on all values are kept too.
+	From, ValuesFrom int64
+	// ValuesAt is when ValuesFrom was written, in Unix milliseconds, 0 if no value was given up.
+	ValuesAt int64
+	// Bytes is roughly how much space the packed versions take, in so many blocks, of which so many have given up their values.
+	Bytes, Blocks, Bare int64
+	// GaveWay are those who had most, and so gave up most values, or all that was known of some of their changes.
+	GaveWay []GaveWay
 }
+
+// GaveWay says that values written by a user in a namespace were given up for room.
+type GaveWay struct {
+	Namespace, User string
+	Blocks          int64
+	Until           int64 // the last revision of these
+}
+
+// maxGaveWay is how many of those who gave way are named.
+const maxGaveWay = 10
 
 // measureHistory measures history for Stats. It also returns the revision up to which it is older than Options.History.
 func (s *Store) measureHistory(ctx context.Context) (h HistoryStats, old int64, err error) {
@@ -94,6 +119,20 @@ func (s *Store) measureHistory(ctx context.Context) (h HistoryStats, old int64, 
 	before := s.opts.Now().Add(-s.opts.History).UnixMilli()
 	b.add("SELECT (SELECT " + history.From + " FROM counter), count(*), coalesce(sum(bytes), 0), coalesce(max(CASE WHEN until_at <= " + b.arg(before) + " THEN until END), 0) FROM past")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&h.From, &h.Blocks, &h.Bytes, &old) })
+	if err == nil {
+		b = s.statement().setApart().add("SELECT namespace, user_name, count(*), max(until), max(until_at) FROM past WHERE bare = 1 GROUP BY namespace, user_name ORDER BY 3 DESC")
+		h.ValuesFrom = h.From
+		err = s.run(ctx, b, func(row dialect.Row) error {
+			var g GaveWay
+			var at int64
+			err := row.Scan(&g.Namespace, &g.User, &g.Blocks, &g.Until, &at)
+			h.Bare, h.ValuesFrom, h.ValuesAt = h.Bare+g.Blocks, max(h.ValuesFrom, g.Until), max(h.ValuesAt, at)
+			if len(h.GaveWay) < maxGaveWay {
+				h.GaveWay = append(h.GaveWay, g)
+			}
+			return err
+		})
+	}
 	if err == nil {
 		s.size.update(func() { s.size.stats.History = h })
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore/history"
@@ -19,10 +21,12 @@ func (s *Store) pageOfPast(ctx context.Context, q Query) (page Page, err error) 
 	q.Limit = min(q.Limit, pastRecords)
 	for {
 		page, last, err := s.readPast(ctx, q)
-		if err != nil && !errors.Is(err, history.ErrForgotten) {
+		if errors.Is(err, history.ErrForgotten) {
+			err = fmt.Errorf("%w: %w", ErrCompacted, err)
+		} else if err != nil {
 			return page, err
 		}
-		position, unkept := s.pastKept(ctx, q.Revision)
+		position, unkept := s.pastKept(ctx, q)
 		if page.Position, err = position, cmp.Or(unkept, err); err != nil || len(page.Records) > 0 || !page.More {
 			return page, err
 		}
@@ -30,15 +34,22 @@ func (s *Store) pageOfPast(ctx context.Context, q Query) (page Page, err error) 
 	}
 }
 
-// pastKept returns ErrCompacted if a revision is not in history.
-func (s *Store) pastKept(ctx context.Context, revision int64) (at dialect.Position, err error) {
+// pastKept returns ErrCompacted if the objects of q at its revision are not all in history.
+func (s *Store) pastKept(ctx context.Context, q Query) (at dialect.Position, err error) {
 	var from int64
-	var lost bool
-	b := s.statement().setApart()
-	b.add("SELECT revision, compacted, " + history.From + ", " + dialect.WasLost + " FROM counter")
-	b.args = []any{revision, revision}
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from, &lost) })
-	if err == nil && (revision < from || lost || s.engine.Skipped().Has(revision)) {
+	var lost, leftOut bool
+	b := s.statement().setApart().add("SELECT revision, compacted, " + history.From + ", " + dialect.WasLost + ", " + history.WasLeftOut + " AND name = ?")
+	b.args = []any{q.Revision, q.Revision, q.Revision, q.Revision, q.Resource.String()}
+	within := q.Prefix
+	if q.Exactly != nil {
+		within = *q.Exactly
+	}
+	if namespace, _, ok := strings.Cut(within, "/"); ok {
+		b.add(" AND namespace = " + b.arg(namespace))
+	}
+	b.add(") FROM counter")
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from, &lost, &leftOut) })
+	if err == nil && (q.Revision < from || lost || leftOut || s.engine.Skipped().Has(q.Revision)) {
 		err = ErrCompacted
 	}
 	return at, err
@@ -106,7 +117,7 @@ func (s *Store) countPast(ctx context.Context, q Query) (n int64, err error) {
 	b := s.statement().of("listWithCount", q.Resource).add("SELECT (").count(q)
 	b.add(") + (SELECT count(*) FROM past").pastOf(q).add(")")
 	if err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&n) }); err == nil {
-		_, err = s.pastKept(ctx, q.Revision)
+		_, err = s.pastKept(ctx, q)
 	}
 	return n, err
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // blameOptions are the flags of sqube blame.
@@ -157,7 +157,7 @@ func (b *blame) changed(ctx context.Context, c *changes.Change, version string, 
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range inspect.DifferencesOf(withoutNoise(before), withoutNoise(after)) {
+	for _, d := range fieldpath.DifferencesOf(withoutNoise(before), withoutNoise(after)) {
 		paths = append(paths, d.Path)
 	}
 	return paths, nil

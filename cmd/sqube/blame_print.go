@@ -12,7 +12,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // span are the lines of a field, from one up to another, with those of the fields in it by the steps of paths.
@@ -45,10 +45,10 @@ func (l *span) add(n *yaml.Node) {
 		var last *span
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			last = l.begin(last, n.Content[i].Line-1)
-			l.below[inspect.Field(n.Content[i].Value)] = last
+			l.below[fieldpath.Field(n.Content[i].Value)] = last
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			l.below[inspect.Field(n.Content[i].Value)].add(n.Content[i+1])
+			l.below[fieldpath.Field(n.Content[i].Value)].add(n.Content[i+1])
 		}
 	case yaml.SequenceNode:
 		items := make([]*span, len(n.Content))
@@ -59,7 +59,7 @@ func (l *span) add(n *yaml.Node) {
 			items[i] = last
 			values[i] = placed{i, scalars(item)}.item()
 		}
-		for step, item := range inspect.Items(values) {
+		for step, item := range fieldpath.Items(values) {
 			if fields, ok := item.(map[string]any); ok {
 				l.below[step] = items[fields[place].(int)]
 			}
@@ -114,7 +114,7 @@ func scalars(n *yaml.Node) map[string]any {
 
 // find returns the lines of a field, nil if there is no such field.
 func (l *span) find(path string) *span {
-	for _, step := range inspect.Steps(path) {
+	for _, step := range fieldpath.Steps(path) {
 		if l = l.below[step]; l == nil {
 			return nil
 		}

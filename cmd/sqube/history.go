@@ -13,6 +13,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
 )
@@ -157,7 +158,7 @@ func (i *inspector) change(cmd *cobra.Command, v *inspect.Version) (change, erro
 	if err != nil {
 		return c, err
 	}
-	paths, err := inspect.Changed(before, after)
+	paths, err := fieldpath.Changed(before, after)
 	c.Changed = append([]string{}, paths...)
 	return c, err
 }

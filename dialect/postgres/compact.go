@@ -169,6 +169,38 @@ SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, 
 	return n, nil
 }
 
+// EditPast implements dialect.Engine.
+func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edit func([]*dialect.Block) ([]int64, []*dialect.Block, error)) (n int, err error) {
+	err = e.change(ctx, func(tx pgx.Tx) error {
+		found, err := tx.Query(ctx, numbered(dialect.SelectEdited(condition)), args...)
+		if err != nil {
+			return err
+		}
+		blocks, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (*dialect.Block, error) {
+			b := &dialect.Block{}
+			return b, b.Scan(row)
+		})
+		if err != nil || len(blocks) == 0 {
+			return err
+		}
+		removed, put, err := edit(blocks)
+		if err != nil {
+			return err
+		}
+		n = len(blocks)
+		batch := &pgx.Batch{}
+		batch.Queue("DELETE FROM past WHERE first_id = ANY ($1::bigint[])", removed)
+		for _, b := range put {
+			batch.Queue(putBlock, b.Values()...)
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return 0, failure(ctx, "edit", err)
+	}
+	return n, nil
+}
+
 // Purge implements dialect.Engine.
 func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
 	return failure(ctx, "purge", e.change(ctx, func(tx pgx.Tx) error {

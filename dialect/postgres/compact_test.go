@@ -115,7 +115,7 @@ func TestPlansOfWrites(t *testing.T) {
 	texts := strings.Repeat("ARRAY['a'], ", 7)
 	statements := map[string]string{
 		"close":   "EXECUTE close_rows(64, " + ids + ")",
-		"insert":  "EXECUTE insert_rows(64, " + ids + ", " + texts + "ARRAY[1], " + strings.Repeat("ARRAY['a'], ", 6) + "ARRAY['a'])",
+		"insert":  "EXECUTE insert_rows(64, " + ids + ", " + texts + "ARRAY[1], " + strings.Repeat("ARRAY['a'], ", 8) + "ARRAY['a'])",
 		"compact": "EXECUTE compact_rows(1000, 5000, 500)",
 		"move":    "EXECUTE leaving_rows(1000, 5000, 500, 1000000)",
 	}

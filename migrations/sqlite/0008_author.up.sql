@@ -64,7 +64,7 @@ CREATE TABLE shared (
   key       TEXT    NOT NULL,
   namespace TEXT    NOT NULL,
   name      TEXT    NOT NULL,
-  user_name TEXT    NOT NULL,
+  user_name TEXT    NOT NULL DEFAULT '',
   bare      INTEGER NOT NULL DEFAULT 0,
   writers   TEXT    NOT NULL,
   versions  TEXT    NOT NULL,

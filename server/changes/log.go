@@ -16,7 +16,7 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // Log reads the changes of a store.
@@ -43,7 +43,7 @@ type Entry struct {
 	Unreadable error
 
 	head        head
-	differences []inspect.Difference // of an update whose Before is known
+	differences []fieldpath.Difference // of an update whose Before is known
 }
 
 // head is the part of an object that its changes show.
@@ -120,7 +120,7 @@ func (l *Log) read(ctx context.Context, e *Entry) (err error) {
 		}
 	}
 	if e.Before != nil && e.After != nil {
-		e.differences, err = inspect.Differences(e.Before, e.After)
+		e.differences, err = fieldpath.Differences(e.Before, e.After)
 	}
 	return err
 }

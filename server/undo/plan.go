@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sqube/sqube/sqlstore/history"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // planner plans an undo and applies it, for one request.
@@ -244,7 +244,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, w.live)
 		}
-		step.Diff = fieldChanges(w.key, inspect.DifferencesOf(current, r.object))
+		step.Diff = fieldChanges(w.key, fieldpath.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create {
 		p.planned[w.uid] = true
@@ -417,7 +417,7 @@ func (s *subject) references() (all []ChangeReference) {
 }
 
 // fieldChanges are differences as they are shown.
-func fieldChanges(k key, all []inspect.Difference) []FieldChange {
+func fieldChanges(k key, all []fieldpath.Difference) []FieldChange {
 	secret := k.group == "" && k.resource == "secrets"
 	text := func(path string, value any) string {
 		if value == nil {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sqube/sqube/sqlstore/history"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // subject is an object with its changes.
@@ -238,7 +238,7 @@ func (s *subject) touches(c *change, path string) bool {
 	if before == nil || after == nil {
 		return true
 	}
-	return slices.ContainsFunc(inspect.DifferencesOf(before, after), func(d inspect.Difference) bool {
+	return slices.ContainsFunc(fieldpath.DifferencesOf(before, after), func(d fieldpath.Difference) bool {
 		return within(d.Path, path) || within(path, d.Path)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 // absent is the value of a field that is not there, in contrast to null.
@@ -63,7 +63,7 @@ func (m *merge) fields(path string, before, after, now map[string]any) map[strin
 	}
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		set(merged, key, m.value(path+inspect.Field(key), field(before, key), field(after, key), field(now, key)))
+		set(merged, key, m.value(path+fieldpath.Field(key), field(before, key), field(after, key), field(now, key)))
 	}
 	return merged
 }

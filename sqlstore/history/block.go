@@ -68,6 +68,7 @@ type block struct {
 	writer   int    // of the last version
 	lastID   int64
 	lastAt   int64
+	weight   int // how many bytes the user of the block has written more than all others
 	dirty    bool
 }
 
@@ -81,8 +82,8 @@ type data struct {
 	size   int    // of packed, before compression
 }
 
-// openData can't begin compressed data.
-const openData = 1
+// openData and bareData can't begin compressed data.
+const openData, bareData = 1, 2
 
 // parseData parses the column data, or returns false.
 func parseData(stored []byte) (d data, ok bool) {
@@ -217,6 +218,9 @@ func rows(b *dialect.Block) ([]*dialect.LogRow, error) {
 // texts calls yield with the texts of n versions, which are those of a block, the last one first, until it returns false. A text is only
 // valid during the call.
 func texts(b *dialect.Block, n int, yield func(i int, text []byte) (bool, error)) error {
+	if isBare(b) {
+		return ErrGivenUp
+	}
 	d, ok := parseData(b.Data)
 	if !ok {
 		return errBlock

@@ -14,6 +14,14 @@ import (
 // Resource names a collection of objects.
 type Resource struct{ Group, Name string }
 
+// String returns the resource with its group: deployments.apps.
+func (r Resource) String() string {
+	if r.Group == "" {
+		return r.Name
+	}
+	return r.Name + "." + r.Group
+}
+
 // Query selects changes. The zero value selects all.
 type Query struct {
 	Resource  *Resource // nil for any
@@ -31,6 +39,10 @@ type Query struct {
 type Change struct {
 	dialect.LogRow        // Value is nil for a deletion
 	Previous       []byte // the stored value before; nil if there was none or it is no longer kept
+	// GivenUp is set if the value is no longer kept, for room. Fields names what an update changed if Previous or Value was given up; nil if
+	// that is not known.
+	GivenUp bool
+	Fields  *Fields
 
 	from  *reader
 	block int64 // the first revision of its block, 0 if it is in the log
@@ -261,32 +273,48 @@ func (c *Change) Load(ctx context.Context) error {
 		}
 		return c.loadPrevious(ctx, c.ID)
 	}
-	versions, err := c.from.versions(ctx, c.block)
+	b, err := c.from.open(ctx, c.block)
 	if err != nil {
 		return err
 	}
-	if c.nth >= len(versions) {
+	hasPrevious := c.Operation != dialect.Create && c.Operation != dialect.Purge
+	switch c.block = 0; {
+	case b.remnants != nil:
+		c.GivenUp = true
+		if c.nth < len(b.remnants) { // unless its versions could not be read when it gave them up
+			c.Address, c.AuditID = b.remnants[c.nth].Address, b.remnants[c.nth].AuditID
+		}
+		if c.nth > 0 {
+			if c.nth <= len(b.remnants) {
+				c.Fields = b.remnants[c.nth-1].After
+			}
+			return nil
+		}
+	case c.nth >= len(b.versions):
 		return ErrForgotten
+	default:
+		replacedBy := c.ReplacedBy
+		c.LogRow = *b.versions[c.nth]
+		c.ReplacedBy = replacedBy
+		if c.nth > 0 {
+			c.Previous = b.versions[c.nth-1].Value
+			return nil
+		}
 	}
-	replacedBy := c.ReplacedBy
-	c.LogRow, c.block = *versions[c.nth], 0
-	c.ReplacedBy = replacedBy
-	switch {
-	case c.nth > 0:
-		c.Previous = versions[c.nth-1].Value
-	case c.Operation != dialect.Create && c.Operation != dialect.Purge:
+	if hasPrevious {
 		return c.loadPrevious(ctx, c.ID)
 	}
 	return nil
 }
 
-// loadPrevious reads the value of the object before a revision, from its block, if there is one that is still kept.
+// loadPrevious reads the value of the object before a revision, from its block, if there is one that is still kept, or what the change changed.
 func (c *Change) loadPrevious(ctx context.Context, revision int64) error {
 	err := Blocks(ctx, c.from, "past.api_group = ? AND past.resource = ? AND past.key = ? AND until >= ?", "until LIMIT 1", []any{c.Group, c.Resource, c.Key, revision}, func(b *dialect.Block) error {
 		previous, err := At(b, revision-1)
 		if err == nil && previous != nil {
 			c.Previous = previous.Value
 		}
+		c.Fields = fieldsAt(b, revision)
 		return err
 	})
 	if errors.Is(err, ErrForgotten) {
@@ -297,31 +325,37 @@ func (c *Change) loadPrevious(ctx context.Context, revision int64) error {
 
 // cache has the versions of the last blocks, up to cacheBytes of values or one block.
 type cache struct {
-	blocks []cached // the last one was used last
+	blocks []*cached // the last one was used last
 	bytes  int
 }
 
+// cached is a block that was read.
 type cached struct {
 	first    int64
 	versions []*dialect.LogRow
+	remnants []remnant // instead of versions, if it has given up its values; else nil
 	bytes    int
 }
 
 const cacheBytes = 4 << 20
 
-func (w *reader) versions(ctx context.Context, first int64) ([]*dialect.LogRow, error) {
+// open returns the block with that first revision.
+func (w *reader) open(ctx context.Context, first int64) (*cached, error) {
 	k := &w.cache
-	if i := slices.IndexFunc(k.blocks, func(c cached) bool { return c.first == first }); i >= 0 {
+	if i := slices.IndexFunc(k.blocks, func(c *cached) bool { return c.first == first }); i >= 0 {
 		found := k.blocks[i]
 		k.blocks = append(slices.Delete(k.blocks, i, i+1), found)
-		return found.versions, nil
+		return found, nil
 	}
-	found := cached{first: first}
+	found := &cached{first: first}
 	err := Blocks(ctx, w, "first_id = ?", "first_id", []any{first}, func(b *dialect.Block) (err error) {
-		found.versions, err = Versions(b)
+		if found.versions, err = Versions(b); errors.Is(err, ErrGivenUp) {
+			found.remnants, err = append([]remnant{}, remnantsOf(b)...), nil
+			found.bytes = len(b.Versions)
+		}
 		return err
 	})
-	if err == nil && found.versions == nil {
+	if err == nil && found.versions == nil && found.remnants == nil {
 		err = ErrForgotten
 	}
 	if err != nil {
@@ -335,5 +369,5 @@ func (w *reader) versions(ctx context.Context, first int64) ([]*dialect.LogRow, 
 		k.bytes -= k.blocks[0].bytes
 		k.blocks = k.blocks[1:]
 	}
-	return found.versions, nil
+	return found, nil
 }

@@ -66,8 +66,8 @@ func (p *packer) reopen(stored *dialect.Block) {
 	of := object{b.Group, b.Resource, b.Key}
 	if b.writers[b.writer].operation == dialect.Purge {
 		p.purged[of] = b.Until
-	} else if b.data, ok = parseData(stored.Data); ok && b.open {
-		b.count, b.versions = len(versions), []byte(stored.Versions[1:len(stored.Versions)-1])
+	} else if b.data, ok = parseData(stored.Data); ok && b.open && !isBare(stored) {
+		b.count, b.versions, b.weight = len(versions), []byte(stored.Versions[1:len(stored.Versions)-1]), len(b.recent)+b.size
 		p.open[of] = b
 	}
 }
@@ -140,6 +140,16 @@ func (b *block) append(r *dialect.Replaced, delta []byte) {
 	b.count++
 	b.recent = append(appendSized(nil, delta), b.recent...)
 	b.lastID, b.lastAt = r.ID, r.WrittenAt
+	b.charge(r.User, len(delta))
+}
+
+// charge notes how much a user has added to the block, and finds the one who has added most, if that is more than half.
+func (b *block) charge(user string, bytes int) {
+	if user == b.User {
+		b.weight += bytes
+	} else if b.weight -= bytes; b.weight < 0 {
+		b.User, b.weight = user, -b.weight
+	}
 }
 
 // appendSized appends data after its length.
@@ -172,7 +182,7 @@ func UpTo(b *dialect.Block, revision int64) ([]*dialect.Block, error) {
 	}
 	cut := *b
 	versions, err := rows(b)
-	if b.IsLost() || len(versions) > 0 && versions[0].Operation == dialect.Purge {
+	if b.IsLost() || IsLeftOut(b) || len(versions) > 0 && versions[0].Operation == dialect.Purge {
 		cut.Until = revision + 1
 		return []*dialect.Block{&cut}, nil
 	}
@@ -192,6 +202,10 @@ func UpTo(b *dialect.Block, revision int64) ([]*dialect.Block, error) {
 			kept = appendVersion(kept, v)
 		}
 		cut.Until, cut.UntilAt, cut.Versions, cut.Data = versions[n-1].ID, versions[n-1].WrittenAt, "["+string(kept)+"]", []byte{}
+		if remnants := remnantsOf(b); len(remnants) == all {
+			without, err := bare(&cut, remnants[:n-1])
+			return []*dialect.Block{without}, err
+		}
 		return []*dialect.Block{&cut}, err
 	}
 	p := packer{open: map[object]*block{}}

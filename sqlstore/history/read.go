@@ -56,8 +56,12 @@ func fill(b *dialect.Block, some []*dialect.LogRow, from, all int) error {
 	return err
 }
 
-// ErrForgotten is returned for a version that is no longer kept.
-var ErrForgotten = errors.New("the version is no longer kept")
+var (
+	// ErrForgotten is returned for a version that is no longer kept.
+	ErrForgotten = errors.New("the version is no longer kept")
+	// ErrGivenUp is the ErrForgotten of a version of which who wrote it, when, and which fields it changed are still kept.
+	ErrGivenUp = fmt.Errorf("%w: its values were given up for room", ErrForgotten)
+)
 
 // Blocks calls yield with the blocks that a condition with arguments selects, in an order. Columns that
 // the log has too are to be written with the name of the table.

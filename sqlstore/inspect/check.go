@@ -129,11 +129,11 @@ func (c *checker) row(l *dialect.LogRow, orphan bool) {
 
 // block checks that versions which have left the log can be read.
 func (c *checker) block(b *dialect.Block) {
-	if b.IsLost() {
+	if b.IsLost() || history.IsLeftOut(b) {
 		return
 	}
 	versions, err := history.Versions(b)
-	if errors.Is(err, history.ErrForgotten) && b.Until <= c.from {
+	if errors.Is(err, history.ErrGivenUp) || errors.Is(err, history.ErrForgotten) && b.Until <= c.from {
 		return
 	}
 	name := &dialect.LogRow{Write: dialect.Write{Group: b.Group, Resource: b.Resource, Namespace: b.Namespace, Name: b.Name}}
@@ -201,10 +201,7 @@ func (c *checker) value(l *dialect.LogRow) error {
 
 // Name returns the object of a row as resource.group namespace/name.
 func Name(l *dialect.LogRow) string {
-	resource := l.Resource
-	if l.Group != "" {
-		resource += "." + l.Group
-	}
+	resource := history.Resource{Group: l.Group, Name: l.Resource}.String()
 	if l.Namespace != "" {
 		return resource + " " + l.Namespace + "/" + l.Name
 	}

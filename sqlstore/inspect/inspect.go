@@ -25,6 +25,9 @@ type Version struct {
 	dialect.LogRow
 	// Previous is the value of the previous version, nil if there was none or it is no longer kept.
 	Previous []byte
+	// GivenUp is set if the value is no longer kept, and Fields names what an update changed if Previous or Value is not; see history.Change.
+	GivenUp bool
+	Fields  *history.Fields
 }
 
 var (
@@ -49,7 +52,7 @@ func History(ctx context.Context, r dialect.Reader, o Object, yield func(*Versio
 				return err
 			}
 			known = true
-			return yield(&Version{c.LogRow, c.Previous})
+			return yield(&Version{c.LogRow, c.Previous, c.GivenUp, c.Fields})
 		})
 		if err != nil {
 			return err
@@ -109,7 +112,7 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 		return nil
 	})
 	// Versions may have been removed meanwhile. That is declared first.
-	if forgotten := readable(ctx, r, revision); forgotten != nil {
+	if forgotten := errors.Join(readable(ctx, r, revision), complete(ctx, r, revision, o.Resource.String())); forgotten != nil {
 		return nil, forgotten
 	}
 	switch {
@@ -117,6 +120,8 @@ func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Versi
 		return nil, err
 	case found == nil || found.Operation == dialect.Delete:
 		return nil, ErrAbsent
+	case found.GivenUp:
+		return nil, fmt.Errorf("%w: its values at revision %d were given up for room", ErrForgotten, found.ID)
 	}
 	return found, nil
 }
@@ -139,4 +144,18 @@ func readable(ctx context.Context, r dialect.Reader, revision int64) error {
 		return fmt.Errorf("%w: the oldest that can be shown is %d", ErrForgotten, at.From)
 	}
 	return nil
+}
+
+// complete fails if some versions of objects of a resource, "" for any, were left out at a revision.
+func complete(ctx context.Context, r dialect.Reader, revision int64, resource string) error {
+	var leftOut bool
+	statement, args := "SELECT "+history.WasLeftOut, []any{revision, revision}
+	if resource != "" {
+		statement, args = statement+" AND name = ?", append(args, resource)
+	}
+	err := r.Query(ctx, statement+")", args, func(row dialect.Row) error { return row.Scan(&leftOut) })
+	if err == nil && leftOut {
+		err = fmt.Errorf("%w: some were left out at revision %d, for room", ErrForgotten, revision)
+	}
+	return err
 }

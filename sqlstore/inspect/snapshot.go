@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -55,10 +56,12 @@ func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(
 			return yield(l)
 		})
 	}
-	if err != nil && !errors.Is(err, history.ErrForgotten) {
+	if errors.Is(err, history.ErrGivenUp) {
+		err = fmt.Errorf("%w: values of that moment were given up for room", ErrForgotten)
+	} else if err != nil && !errors.Is(err, history.ErrForgotten) {
 		return err
 	}
-	return cmp.Or(readable(ctx, r, revision), err) // versions may have been removed meanwhile, which is declared first
+	return cmp.Or(readable(ctx, r, revision), err, complete(ctx, r, revision, "")) // versions may have been removed meanwhile, which is declared first
 }
 
 // Past returns the history of a log up to a revision, for dialect.Engine.Load, and a function that calls yield with the rows of the log that

@@ -178,19 +178,29 @@ func testPastOfOthers(t *testing.T, open Opener) {
 	checkPast(t, s, h, 50)
 }
 
-// testForget removes the oldest history because of its size, and then because of its age.
+// testForget has history give way because of its size, and then removes what is too old. What still has its values is what was.
 func testForget(t *testing.T, open Opener) {
 	var mu sync.Mutex
 	now := time.Now()
-	s := Open(t, open, sqlstore.Options{History: time.Hour, HistoryBytes: 8 << 10, Retention: 30 * time.Millisecond, CompactInterval: 10 * time.Millisecond,
+	s := Open(t, open, sqlstore.Options{History: time.Hour, HistoryBytes: 24 << 10, Retention: 30 * time.Millisecond, CompactInterval: 10 * time.Millisecond,
 		Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 	h := &History{}
-	Load{Writers: 4, Writes: 200, Keys: 20}.Run(t, s, h)
+	Load{Writers: 4, Writes: 400, Keys: 40}.Run(t, s, h)
 	var stats sqlstore.HistoryStats
 	Eventually(t, "the history is as small as it must be", func() bool {
 		stats = s.Stats().History
-		return stats.From > 1 && stats.Bytes <= 8<<10 && stats.Blocks > 0
+		return stats.ValuesFrom > 1 && stats.Bytes <= 24<<10 && stats.Blocks > stats.Bare
 	})
+	if stats.From != 0 || stats.ValuesAt == 0 || len(stats.GaveWay) == 0 {
+		t.Errorf("for room, history begins anew: %+v", stats)
+	}
+	last := revision(t, s).Revision
+	Eventually(t, "the versions are packed", func() bool { return s.Stats().Compacted >= last })
+	stats = s.Stats().History
+	checkPast(t, s, h, stats.ValuesFrom)
+	if _, err := pastPages(t, s, sqlstore.Query{Revision: 2}); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("the state at revision 2: %v", err)
+	}
 	mu.Lock()
 	now = now.Add(2 * time.Hour)
 	mu.Unlock()
@@ -198,7 +208,7 @@ func testForget(t *testing.T, open Opener) {
 	must(t, s, put("old", "{}", previous))
 	Eventually(t, "what is older is gone", func() bool {
 		later := s.Stats().History
-		return later.From > stats.From && later.Blocks <= 2
+		return later.From > stats.ValuesFrom && later.Blocks <= 2
 	})
 	from := s.Stats().History.From
 	if _, err := pastPages(t, s, sqlstore.Query{Revision: from - 1}); !errors.Is(err, sqlstore.ErrCompacted) {

@@ -18,7 +18,7 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sqube/sqube/server/resources/internal/definitions"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 //go:embed definitions.gz
@@ -144,11 +144,11 @@ func (v *Version) members(path string, m *smd.Map, object map[string]any, missin
 	for name, value := range object {
 		switch field, known := m.FindField(name); {
 		case known:
-			v.walk(path+inspect.Field(name), field.Type, value, missing)
+			v.walk(path+fieldpath.Field(name), field.Type, value, missing)
 		case len(m.Fields) == 0 && ptr.Deref(m.ElementType.NamedType, "") != anything:
 			v.walk(path+"[*]", m.ElementType, value, missing)
 		case !empty(value):
-			missing[path+inspect.Field(name)] = true
+			missing[path+fieldpath.Field(name)] = true
 		}
 	}
 }

@@ -1,4 +1,5 @@
-package inspect
+// Package fieldpath names the fields in which two stored objects differ: .spec.template.spec.containers[name=web].image.
+package fieldpath
 
 import (
 	"fmt"

@@ -1,0 +1,187 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
+)
+
+// A block can give up its values: then its data has, after bareData, the compressed JSON of an array with a remnant of each version. The
+// successor of the last version is in the next block, or in the log: so it is known which fields a version changed when those before it are
+// gone.
+
+// remnant is what remains of a version whose value was given up.
+type remnant struct {
+	Address string  `json:"a,omitempty"`
+	AuditID string  `json:"i,omitempty"`
+	After   *Fields `json:"f,omitempty"` // that the successor of the version changed; nil if they are not known
+}
+
+// Fields names the fields that a version changed.
+type Fields struct {
+	Paths []string `json:"p"`
+	More  int      `json:"m,omitempty"` // how many others there are
+}
+
+const (
+	// maxPaths and maxPath limit how many names of fields a version leaves behind, and how long they are in bytes: whoever writes an object
+	// chooses these names.
+	maxPaths, maxPath = 20, 200
+)
+
+func isBare(b *dialect.Block) bool { return len(b.Data) > 0 && b.Data[0] == bareData }
+
+// Bare returns a block without its values. following is the value that replaced the last version, nil if there is none.
+func Bare(b *dialect.Block, following []byte) (*dialect.Block, error) {
+	versions, err := Versions(b)
+	if err != nil && !errors.Is(err, dialect.ErrCorrupt) && !errors.Is(err, ErrForgotten) {
+		return nil, err
+	}
+	remnants := make([]remnant, len(versions)) // none if the versions can't be read
+	for i, v := range versions {
+		next := following
+		if i+1 < len(versions) {
+			next = versions[i+1].Value
+		}
+		remnants[i] = remnant{v.Address, v.AuditID, fieldsOf(v.Value, next)}
+	}
+	return bare(b, remnants)
+}
+
+func bare(b *dialect.Block, remnants []remnant) (*dialect.Block, error) {
+	text, err := json.Marshal(remnants)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := compress(text)
+	if err != nil {
+		return nil, err
+	}
+	made := *b
+	made.Bare, made.Data = 1, append([]byte{bareData}, packed...)
+	return &made, nil
+}
+
+// fieldsOf names the fields in which two values differ. It returns nil if they are not JSON, such as an encrypted one, or one is missing.
+func fieldsOf(before, after []byte) *Fields {
+	if len(before) == 0 || len(after) == 0 {
+		return nil
+	}
+	paths, err := fieldpath.Changed(before, after)
+	if err != nil {
+		return nil
+	}
+	f := &Fields{Paths: make([]string, 0, min(len(paths), maxPaths))}
+	for _, path := range paths {
+		if len(f.Paths) == maxPaths || len(path) > maxPath {
+			f.More++
+		} else {
+			f.Paths = append(f.Paths, path)
+		}
+	}
+	return f
+}
+
+// remnantsOf returns what remains of the versions of a bare block, nil if that can't be read.
+func remnantsOf(b *dialect.Block) (remnants []remnant) {
+	if !isBare(b) {
+		return nil
+	}
+	text, err := decompress(b.Data[1:])
+	if err != nil || json.Unmarshal(text, &remnants) != nil {
+		return nil
+	}
+	return remnants
+}
+
+// fieldsAt returns the fields that the version with a revision changed, if the one before it is in a bare block; nil if they are not known.
+func fieldsAt(b *dialect.Block, revision int64) *Fields {
+	versions, err := rows(b)
+	remnants := remnantsOf(b)
+	if err != nil || len(remnants) != len(versions) {
+		return nil
+	}
+	for i, v := range versions {
+		if v.ReplacedBy == revision {
+			return remnants[i].After
+		}
+	}
+	return nil
+}
+
+// leftOut is the resource, of group sqube.io, of records that stand for changes of which nothing is kept.
+const leftOut = "left_out"
+
+// WasLeftOut is the condition that nothing is kept of some changes around a revision, which both of its parameters are: but for the bracket at
+// its end, before which conditions on name, the resource with its group, and namespace can follow.
+const WasLeftOut = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + dialect.InternalGroup + "' AND resource = '" + leftOut + "' AND first_id <= ? AND until > ?"
+
+// leftOutRecord says that changes by a user of objects of a resource in a namespace are no longer kept, not even who made them.
+type leftOutRecord struct {
+	Resource        string // with its group: resource.group
+	Namespace, User string
+	From, Until     int64 // the revisions between which they are, with these
+	FromAt, UntilAt int64 // their times, in Unix milliseconds
+	Changes         int64
+}
+
+// LeftOut returns records that stand for blocks, some of which may be records.
+func LeftOut(blocks []*dialect.Block) (made []*dialect.Block, err error) {
+	var records []*leftOutRecord
+	for _, b := range blocks {
+		add, err := leftOutOf(b)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(records, func(r *leftOutRecord) bool {
+			return r.Resource == add.Resource && r.Namespace == add.Namespace && r.User == add.User
+		})
+		if i < 0 {
+			records = append(records, add)
+			continue
+		}
+		r := records[i]
+		if add.From < r.From {
+			r.From, r.FromAt = add.From, add.FromAt
+		}
+		r.Until, r.UntilAt, r.Changes = max(r.Until, add.Until), max(r.UntilAt, add.UntilAt), r.Changes+add.Changes
+	}
+	for _, r := range records {
+		made = append(made, r.block())
+	}
+	return made, nil
+}
+
+// leftOutOf returns the record that a block is, or that stands for it.
+func leftOutOf(b *dialect.Block) (*leftOutRecord, error) {
+	r := &leftOutRecord{
+		Resource: Resource{b.Group, b.Resource}.String(), Namespace: b.Namespace, User: b.User, From: b.First, FromAt: b.FirstAt, Until: b.Until, UntilAt: b.UntilAt,
+	}
+	if IsLeftOut(b) {
+		r.Resource = b.Name
+		if _, err := fmt.Sscan(string(b.Data), &r.Changes); err != nil {
+			return nil, fmt.Errorf("%w: the record of changes that were left out from revision %d", errBlock, b.First)
+		}
+	}
+	if versions, ok := parseVersions(b.Versions); ok {
+		r.Changes += int64(len(versions))
+	}
+	return r, nil
+}
+
+func (r *leftOutRecord) block() *dialect.Block {
+	return &dialect.Block{
+		First: r.From, Until: r.Until, FirstAt: r.FromAt, UntilAt: r.UntilAt, Group: dialect.InternalGroup, Resource: leftOut,
+		Key: r.Namespace + "/" + r.User + "/" + r.Resource, Namespace: r.Namespace, Name: r.Resource, User: r.User,
+		Bare: 1, Writers: "[]", Versions: "[]", Data: fmt.Append(nil, r.Changes),
+	}
+}
+
+// IsLeftOut reports whether a block is such a record.
+func IsLeftOut(b *dialect.Block) bool {
+	return b.Group == dialect.InternalGroup && b.Resource == leftOut
+}
