@@ -99,15 +99,8 @@ type HistoryStats struct {
 	ValuesAt int64
 	// Bytes is roughly how much space the packed versions take, in so many blocks, of which so many have given up their values.
 	Bytes, Blocks, Bare int64
-	// GaveWay are those who had most, and so gave up most values, or all that was known of some of their changes.
-	GaveWay []GaveWay
-}
-
-// GaveWay says that values written by a user in a namespace were given up for room.
-type GaveWay struct {
-	Namespace, User string
-	Blocks          int64
-	Until           int64 // the last revision of these
+	// GaveWay are those who had most, and so gave up most values, or all that was known of some of their changes; the first ones.
+	GaveWay []history.GaveWay
 }
 
 // maxGaveWay is how many of those who gave way are named.
@@ -120,21 +113,20 @@ func (s *Store) measureHistory(ctx context.Context) (h HistoryStats, old int64, 
 	b.add("SELECT (SELECT " + history.From + " FROM counter), count(*), coalesce(sum(bytes), 0), coalesce(max(CASE WHEN until_at <= " + b.arg(before) + " THEN until END), 0) FROM past")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&h.From, &h.Blocks, &h.Bytes, &old) })
 	if err == nil {
-		b = s.statement().setApart().add("SELECT namespace, user_name, count(*), max(until), max(until_at) FROM past WHERE bare = 1 GROUP BY namespace, user_name ORDER BY 3 DESC")
 		h.ValuesFrom = h.From
-		err = s.run(ctx, b, func(row dialect.Row) error {
-			var g GaveWay
-			var at int64
-			err := row.Scan(&g.Namespace, &g.User, &g.Blocks, &g.Until, &at)
-			h.Bare, h.ValuesFrom, h.ValuesAt = h.Bare+g.Blocks, max(h.ValuesFrom, g.Until), max(h.ValuesAt, at)
+		err = history.EachGaveWay(ctx, settled{s.engine, s}, func(g history.GaveWay) {
+			h.Bare, h.ValuesFrom, h.ValuesAt = h.Bare+g.Blocks, max(h.ValuesFrom, g.Until), max(h.ValuesAt, g.UntilAt)
 			if len(h.GaveWay) < maxGaveWay {
 				h.GaveWay = append(h.GaveWay, g)
 			}
-			return err
 		})
 	}
 	if err == nil {
-		s.size.update(func() { s.size.stats.History = h })
+		before := int64(0)
+		s.size.update(func() { before, s.size.stats.History = s.size.stats.History.Bare, h })
+		if before == 0 && h.Bare > 0 {
+			s.opts.Log.Warn("history has no room for all values: older ones are given up, of those who wrote most", "most", h.GaveWay[0].String(), "limit", s.opts.HistoryBytes)
+		}
 	}
 	return h, old, err
 }

@@ -31,11 +31,8 @@ type share struct {
 
 // giveUp makes history give way until it takes no more than so many bytes. It returns how many blocks have changed.
 func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
-	if n, err = s.giveUpObjects(ctx, limit/objectShare); err != nil {
-		return n, err
-	}
 	for {
-		values, valueBytes, err := s.shares(ctx, 0)
+		_, valueBytes, err := s.shares(ctx, 0)
 		if err != nil {
 			return n, err
 		}
@@ -48,15 +45,27 @@ func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 			changed, err = s.shed(ctx, 1, bare, bareBytes-most, leaveOut)
 			bareBytes = most
 		}
-		if room := limit - bareBytes; err == nil && valueBytes > room {
+		if excess := valueBytes - (limit - bareBytes); err == nil && excess > 0 {
 			var stripped int
-			stripped, err = s.shed(ctx, 0, values, valueBytes-room, s.strip)
+			stripped, err = s.giveUpValues(ctx, excess, limit/objectShare)
 			changed += stripped
 		}
 		if n += changed; err != nil || changed == 0 {
 			return n, err
 		}
 	}
+}
+
+// giveUpValues has values of an excess given up: first of objects that have more than most, then of those who have most.
+func (s *Store) giveUpValues(ctx context.Context, excess, most int64) (n int, err error) {
+	if n, err = s.giveUpObjects(ctx, most, excess); n > 0 || err != nil {
+		return n, err // there may be no excess any more
+	}
+	values, _, err := s.shares(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	return s.shed(ctx, 0, values, excess, s.strip)
 }
 
 // shares returns who has how much history, with values (bare = 0) or without (1), and how much that is together.
@@ -134,23 +143,29 @@ func (s *Store) shed(ctx context.Context, bare int, shares []share, excess int64
 	return n, nil
 }
 
-// giveUpObjects has the objects whose values take more than so many bytes give up the oldest.
-func (s *Store) giveUpObjects(ctx context.Context, most int64) (n int, err error) {
+// giveUpObjects has the objects whose values take more than so many bytes give up the oldest, as far as there is an excess.
+func (s *Store) giveUpObjects(ctx context.Context, most, excess int64) (n int, err error) {
+	type object struct {
+		group, resource, key string
+		bytes                int64
+	}
+	var large []object
 	b := s.statement().setApart().add("SELECT api_group, resource, key, CAST(sum(bytes) AS bigint) FROM past WHERE bare = 0 GROUP BY api_group, resource, key HAVING sum(bytes) > ")
-	b.add(b.arg(most))
-	surplus := map[[3]string]int64{}
+	b.add(b.arg(most) + " ORDER BY 4 DESC")
 	err = s.run(ctx, b, func(row dialect.Row) error {
-		var object [3]string
-		var bytes int64
-		err := row.Scan(&object[0], &object[1], &object[2], &bytes)
-		surplus[object] = bytes - most
+		var o object
+		err := row.Scan(&o.group, &o.resource, &o.key, &o.bytes)
+		large = append(large, o)
 		return err
 	})
-	for object, bytes := range surplus {
-		changed, err := s.editPast(ctx, "bare = 0 AND api_group = ? AND resource = ? AND key = ?", []any{object[0], object[1], object[2]}, bytes, s.strip)
-		if n += changed; err != nil {
-			return n, err
+	for _, o := range large {
+		surplus := min(o.bytes-most, excess)
+		if err != nil || surplus <= 0 {
+			break
 		}
+		var changed int
+		changed, err = s.editPast(ctx, "bare = 0 AND api_group = ? AND resource = ? AND key = ?", []any{o.group, o.resource, o.key}, surplus, s.strip)
+		n, excess = n+changed, excess-surplus
 	}
 	return n, err
 }

@@ -36,7 +36,7 @@ type historyOptions struct {
 
 func (o *historyOptions) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.depth, "history", defaultHistory, "How long versions are kept, in packed form, after --retention: for changes, undo, sqube history and show, and for lists and gets at their resourceVersion. 0 keeps none, and removes those that were kept. Set the same on all servers of a database.")
-	fs.Var(&o.bytes, "history-bytes", "Space in the database that they take at most, such as 1Gi; the oldest go first. If 0, an eighth of the free space when the server starts, and at most 1Gi.")
+	fs.Var(&o.bytes, "history-bytes", "Space in the database that they take at most, such as 1Gi. Then those who wrote most give up their oldest values first. If 0, an eighth of the free space when the server starts, and at most 1Gi.")
 	fs.StringSliceVar(&o.thin, "history-thin", []string{defaultRules}, "Fields whose changes alone are not kept, as RESOURCE.GROUP:FIELD. Only numbers and times are left out, and only if nothing else has changed. 'default' stands for "+strings.Join(history.DefaultRules, ", ")+". With an empty value, all versions are kept.")
 }
 

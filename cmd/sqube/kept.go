@@ -10,6 +10,9 @@ import (
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
+// maxGaveWay is how many of those who gave way are listed.
+const maxGaveWay = 10
+
 // listKept prints what a database keeps, and what the versions take in it that are older than --retention.
 func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
 	reader, err := d.OpenReader(cmd.Context())
@@ -26,5 +29,20 @@ func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
 	}
 	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "PACKED")
 	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.From, 1)), fmt.Sprint(kept.Revision), size(kept.Packed))
+	if err := table.end(); err != nil || len(kept.GaveWay) == 0 {
+		return err
+	}
+	until := int64(0)
+	for _, g := range kept.GaveWay {
+		until = max(until, g.Until)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nSome values up to revision %d were given up for room (--history-bytes), of those who wrote most:\n", until)
+	if err != nil {
+		return err
+	}
+	table = newTable(cmd.OutOrStdout(), "USER", "NAMESPACE", "UP TO REVISION", "BLOCKS")
+	for _, g := range kept.GaveWay[:min(len(kept.GaveWay), maxGaveWay)] {
+		table.row(g.User, g.Namespace, fmt.Sprint(g.Until), fmt.Sprint(g.Blocks))
+	}
 	return table.end()
 }

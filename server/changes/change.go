@@ -31,7 +31,7 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 		},
 		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager,
 		CredentialID: e.CredentialID, Address: e.Address, AuditID: e.AuditID,
-		ChangedUnknown: e.Operation == "update" && e.Before == nil,
+		ChangedUnknown: e.Operation == "update" && e.Before == nil && e.Fields == nil, ValuesGivenUp: e.GivenUp || e.Fields != nil,
 	}
 	left := maxValues
 	for i, d := range e.differences {
@@ -48,6 +48,9 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 			return c, err
 		}
 		c.Changed = append(c.Changed, f)
+	}
+	if e.Fields != nil {
+		c.MoreChanged += e.Fields.More
 	}
 	var err error
 	c.Owners, err = owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)

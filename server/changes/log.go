@@ -15,8 +15,8 @@ import (
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
-	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // Log reads the changes of a store.
@@ -43,7 +43,7 @@ type Entry struct {
 	Unreadable error
 
 	head        head
-	differences []fieldpath.Difference // of an update whose Before is known
+	differences []fieldpath.Difference // of an update whose Before is known, or whose Fields are
 }
 
 // head is the part of an object that its changes show.
@@ -121,6 +121,10 @@ func (l *Log) read(ctx context.Context, e *Entry) (err error) {
 	}
 	if e.Before != nil && e.After != nil {
 		e.differences, err = fieldpath.Differences(e.Before, e.After)
+	} else if e.Fields != nil {
+		for _, path := range e.Fields.Paths {
+			e.differences = append(e.differences, fieldpath.Difference{Path: path})
+		}
 	}
 	return err
 }

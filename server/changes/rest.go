@@ -245,7 +245,9 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
 		at.Snapshot = log.Revision
 	}
-	return at, &Kept{fmt.Sprint(max(since.Revision, 1)), metav1.NewTime(time.UnixMilli(since.At).UTC())}, apistorage.ClientError(err)
+	kept := &Kept{Revision: fmt.Sprint(max(since.Revision, 1)), Since: metav1.NewTime(time.UnixMilli(since.At).UTC())}
+	kept.addRoom(ctx, r.log.Store.Stats().History)
+	return at, kept, apistorage.ClientError(err)
 }
 
 // stillKept returns an error if changes after those of the last page have been removed since the list began.

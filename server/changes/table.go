@@ -106,6 +106,8 @@ func (c *Change) values(most, bytes int) string {
 			break
 		}
 		switch old, now := text(f.Old, bytes), text(f.New, bytes); {
+		case f.Old == nil && f.New == nil: // they were given up
+			parts = append(parts, f.Path)
 		case f.Old == nil:
 			parts = append(parts, f.Path+": + "+now)
 		case f.New == nil:

@@ -29,6 +29,7 @@ type Change struct {
 	AuditID          string   `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
 	Changed          []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
 	ChangedUnknown   bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
+	ValuesGivenUp    bool     `json:"valuesGivenUp,omitempty" doc:"Set if values are no longer kept, for room: of changed fields, only the paths are known."`
 	MoreChanged      int      `json:"moreChanged,omitempty" doc:"How many changed fields are left out, since there are too many."`
 	Owners           []Object `json:"owners,omitempty" doc:"The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."`
 }
@@ -67,6 +68,19 @@ type ChangeList struct {
 type Kept struct {
 	Revision string      `json:"revision"`
 	Since    metav1.Time `json:"since"`
+	// ValuesRevision and ValuesSince are set if some older values were given up for room, so that of these changes only the paths of the fields
+	// are known, and GaveWay names those of whom there was most, in the namespace of the list.
+	ValuesRevision string       `json:"valuesRevision,omitempty"`
+	ValuesSince    *metav1.Time `json:"valuesSince,omitempty"`
+	GaveWay        []GaveWay    `json:"gaveWay,omitempty"`
+}
+
+// GaveWay is a user in a namespace, "" for objects without one, values of whose changes were given up.
+type GaveWay struct {
+	Namespace string `json:"namespace,omitempty"`
+	User      string `json:"user"`
+	// UntilRevision is the last revision of these changes.
+	UntilRevision string `json:"untilRevision"`
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // planner plans an undo and applies it, for one request.

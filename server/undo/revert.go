@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // subject is an object with its changes.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,6 +112,33 @@ func fieldsAt(b *dialect.Block, revision int64) *Fields {
 		}
 	}
 	return nil
+}
+
+// GaveWay says that so many blocks of a user in a namespace have given up their values for room, up to a revision and its time in Unix
+// milliseconds.
+type GaveWay struct {
+	Namespace, User string
+	Blocks          int64
+	Until, UntilAt  int64
+}
+
+// String says who it is: a user and where.
+func (g GaveWay) String() string {
+	if g.Namespace == "" {
+		return g.User + " outside namespaces"
+	}
+	return g.User + " in " + g.Namespace
+}
+
+// EachGaveWay calls yield with all who have given up values, first those who have most.
+func EachGaveWay(ctx context.Context, r dialect.Reader, yield func(GaveWay)) error {
+	const statement = "SELECT namespace, user_name, count(*), max(until), max(until_at) FROM past WHERE bare = 1 GROUP BY namespace, user_name ORDER BY 3 DESC, 1, 2"
+	return r.Query(ctx, statement, nil, func(row dialect.Row) error {
+		var g GaveWay
+		err := row.Scan(&g.Namespace, &g.User, &g.Blocks, &g.Until, &g.UntilAt)
+		yield(g)
+		return err
+	})
 }
 
 // leftOut is the resource, of group sqube.io, of records that stand for changes of which nothing is kept.
