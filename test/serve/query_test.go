@@ -253,9 +253,10 @@ func (f *questions) refusals() {
 func (f *questions) rights() {
 	t := f.t
 	for _, role := range []string{"view", "admin"} {
-		admin := &undone{kubeconfig: f.s.Kubeconfig}
+		config := f.s.Config(t)
+		config.Impersonate.UserName = role
 		kubectlPrints(t, f.s.Kubeconfig, "create", "clusterrolebinding", "asks-"+role, "--clusterrole="+role, "--user="+role)
-		other := &questions{t: t, s: f.s, admin: client(t, admin.as(t, role)), engine: f.engine}
+		other := &questions{t: t, s: f.s, admin: kubernetes.NewForConfigOrDie(config), engine: f.engine}
 		if _, err := other.ask(t.Context(), query.Spec{SQL: "SELECT 1"}); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", role, err)
 		}

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -55,13 +54,12 @@ type undone struct{ kubeconfig string }
 // as returns a kubeconfig of a user in the groups.
 func (f *undone) as(t *testing.T, user string, groups ...string) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(f.kubeconfig)
-	harness.Must(t, err)
-	for _, info := range config.AuthInfos {
-		info.Impersonate, info.ImpersonateGroups = user, groups
+	args := []string{"kubeconfig", "--user", user, "--data-dir", filepath.Dir(f.kubeconfig)}
+	for _, group := range groups {
+		args = append(args, "--group", group)
 	}
 	file := filepath.Join(t.TempDir(), user+".kubeconfig")
-	harness.Must(t, clientcmd.WriteToFile(*config, file))
+	harness.Must(t, os.WriteFile(file, []byte(succeeds(t, args)), 0o600))
 	return file
 }
 
