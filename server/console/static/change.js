@@ -1,7 +1,7 @@
 // One change, as the views show it: who, when, and which fields.
 
 import { h, icon } from './dom.js';
-import { ago, clock, value, who } from './format.js';
+import { ago, author, authorInFull, clock, value, who } from './format.js';
 import { only, revisionOf, timeOf } from './history.js';
 import { idOf } from './api.js';
 import { isStatus, split } from './paths.js';
@@ -45,13 +45,13 @@ function field(f) {
 }
 
 /** verbs are the operations in the past tense. */
-export const verbs = { create: 'created', update: 'changed', delete: 'deleted' };
+export const verbs = { create: 'created', update: 'changed', delete: 'deleted', purge: 'purged' };
 
 /** onlyStatus reports whether a change says nothing but what a controller reports. */
 export const onlyStatus = (c) => c.operation === 'update' && (c.changed ?? []).length > 0 && c.changed.every((f) => isStatus(f.path));
 
 /** meant reports whether somebody meant a change: it is more than what a controller or a node makes of other changes. */
-export const meant = (c) => !onlyStatus(c) && !c.owners && !/^system:(node:|kube-|apiserver$|serviceaccount:kube-system:)/.test(c.user ?? '');
+export const meant = (c) => !onlyStatus(c) && !c.owners && (c.impersonatedUser || !/^system:(node:|kube-|apiserver$|serviceaccount:kube-system:)/.test(c.user ?? ''));
 
 /** objectLink links to the object of a change, as it was after the change. */
 export function objectLink(app, o, at) {
@@ -67,11 +67,12 @@ export function card(app, c, { object = false, actions = true } = {}) {
   const changed = (c.changed ?? []).toSorted((a, b) => isStatus(a.path) - isStatus(b.path)), meant = changed.filter((f) => !isStatus(f.path)).length;
   return h('article', { class: `change ${c.operation}` },
     h('header', {}, avatar(c.user), h('div', { class: 'change-who' },
-      h('div', {}, h('strong', { title: c.user }, who(c.user)), h('span', { class: 'muted' }, ` ${verbs[c.operation]} ${object ? '' : 'it'}`), object && objectLink(app, c.object, c.operation === 'delete' ? revision - 1 : revision)),
+      h('div', {}, h('strong', { title: authorInFull(c) }, author(c)), h('span', { class: 'muted' }, ` ${verbs[c.operation]} ${object ? '' : 'it'}`), object && objectLink(app, c.object, c.operation === 'delete' ? revision - 1 : revision)),
       h('div', { class: 'muted small' }, h('time', { datetime: c.metadata.creationTimestamp, title: c.metadata.creationTimestamp }, `${clock(time)} · ${ago(Date.now() - time)} ago`),
         c.fieldManager && ` · ${c.fieldManager}`, ` · ${revision}`)),
     actions && h('button', { class: 'button small', title: 'Plan what takes this change back', onclick: (e) => { e.stopPropagation(); undoDialog(app, `Undo change ${revision}`, only(c)); } }, icon('undo'), 'Undo…')),
     changed.length > 0 && fields(changed, Math.min(12, meant || 12)), c.changedUnknown && h('p', { class: 'muted small' }, 'What changed is no longer known.'),
+    c.valuesGivenUp && h('p', { class: 'muted small' }, 'The values are no longer kept, for room.'),
     c.moreChanged && h('p', { class: 'muted small' }, `${c.moreChanged} more fields are left out.`));
 }
 

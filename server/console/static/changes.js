@@ -3,7 +3,7 @@
 import { idOf } from './api.js';
 import { avatar, card, meant, summary, verbs } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
-import { ago, clock, count, who } from './format.js';
+import { ago, author, authorInFull, clock, count, who } from './format.js';
 import { dialog } from './help.js';
 import { follow, list, only, quiet, revisionOf, timeOf } from './history.js';
 import { change, current, go } from './route.js';
@@ -79,8 +79,8 @@ export class ChangesView {
 
   // An undo selects by user, manager, namespace and moment, so these must be all that the list is of.
   #undoAll() {
-    const { user, fieldManager, ns, at } = current(), author = [user && who(user), fieldManager].filter(Boolean).join(', ');
-    undoDialog(this.app, `Undo what ${author} did`, { changes: { user, fieldManager, namespace: ns, beforeRevision: at ? Number(at) + 1 : undefined } });
+    const { user, fieldManager, ns, at } = current(), whose = [user && who(user), fieldManager].filter(Boolean).join(', ');
+    undoDialog(this.app, `Undo what ${whose} did`, { changes: { user, fieldManager, namespace: ns, beforeRevision: at ? Number(at) + 1 : undefined } });
   }
 
   async load() {
@@ -158,7 +158,7 @@ export class ChangesView {
     const object = (c) => h('span', {}, h('span', { class: 'muted' }, `${c.object.kind ?? c.object.resource} `), h('span', { class: 'cell-name' }, c.object.name));
     const columns = [
       { name: 'When', width: '4rem', cell: ({ change: c }) => h('time', { datetime: c.metadata.creationTimestamp, title: clock(timeOf(c)), class: 'muted' }, `${ago(Date.now() - timeOf(c))}`) },
-      { name: 'Who', width: innerWidth < 720 ? '22px' : 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${c.user} · ${c.fieldManager ?? ''}` }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))) },
+      { name: 'Who', width: innerWidth < 720 ? '22px' : 'minmax(9rem, 14fr)', cell: ({ change: c }) => h('span', { class: 'with-avatar', title: `${authorInFull(c)} · ${c.fieldManager ?? ''}` }, avatar(c.user), h('span', { class: 'clip' }, author(c))) },
       { name: 'Did', width: '5rem', cell: ({ change: c }) => h('span', { class: `op ${c.operation}` }, verbs[c.operation]) },
       { name: 'Object', width: 'minmax(14rem, 26fr)', cell: ({ change: c }) => object(c) },
       { name: 'Namespace', width: 'minmax(5rem, 9fr)', cell: ({ change: c }) => h('span', { class: 'muted' }, c.object.namespace ?? '') },

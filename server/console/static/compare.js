@@ -2,7 +2,7 @@
 
 import { avatar, fields, objectLink } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
-import { ago, clock, count, who } from './format.js';
+import { ago, author, clock, count } from './format.js';
 import { at as changeAt, list, quiet, revisionOf, timeOf } from './history.js';
 import { fold, isStatus } from './paths.js';
 import { change, current } from './route.js';
@@ -94,7 +94,7 @@ export class CompareView {
       if (!existed && !exists) return [];
       const what = !existed ? 'create' : !exists ? 'delete' : 'update';
       const changed = what === 'update' ? fold(all) : [];
-      return [{ what, first, last, changed, users: [...new Set(all.map((c) => c.user))] }];
+      return [{ what, first, last, changed, authors: [...new Map(all.map((c) => [author(c), c.user]))] }];
     });
   }
 
@@ -110,7 +110,7 @@ export class CompareView {
       return rows.length > 0 && h('section', { class: 'group' }, h('h2', {}, title, ' ', h('span', { class: 'count' }, count(rows.length))), rows.map((o) => h('article', { class: `difference ${what}` },
         h('header', {}, h('span', { class: `op ${what}`, 'aria-hidden': 'true' }, { update: '~', create: '+', delete: '−' }[what]),
           objectLink(this.app, o.last.object, what === 'delete' ? revisionOf(o.last) - 1 : revisionOf(o.last)), !this.app.route.ns && h('span', { class: 'muted' }, o.last.object.namespace ?? ''),
-          h('span', { class: 'spacer' }), h('span', { class: 'avatars', title: o.users.map(who).join(', ') }, o.users.slice(0, 4).map((u) => avatar(u))),
+          h('span', { class: 'spacer' }), h('span', { class: 'avatars', title: o.authors.map(([name]) => name).join(', ') }, o.authors.slice(0, 4).map(([, user]) => avatar(user))),
           h('span', { class: 'muted small nowrap', title: clock(timeOf(o.last)) }, `${ago(Date.now() - timeOf(o.last))} ago`),
           h('button', { class: 'button small', onclick: () => this.#undo(o, Number(from)) }, icon('undo'), 'Undo…')),
         o.changed.length > 0 && fields(o.changed, 6))));

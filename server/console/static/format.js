@@ -47,6 +47,12 @@ export function who(user) {
   return user.replace(/^system:(node:)?/, '');
 }
 
+/** author returns who made a change, and in whose name. */
+export const author = (c) => who(c.user) + (c.impersonatedUser ? ` as ${who(c.impersonatedUser)}` : '');
+
+/** authorInFull is author with whole names. */
+export const authorInFull = (c) => (c.user ?? '') + (c.impersonatedUser ? ` as ${c.impersonatedUser}` : '');
+
 /** health returns good, busy or bad for a status that kinds of the API have, or ''. */
 export function health(text) {
   if (/^(Running|Active|Bound|Ready|Complete|Completed|Succeeded|True|Available|Normal|Established)$/.test(text)) return 'good';

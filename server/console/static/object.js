@@ -3,7 +3,7 @@
 import { asTable, exact, idOf, pathOf, request, withQuery } from './api.js';
 import { card, onlyStatus } from './change.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
-import { ago, clock, health, who } from './format.js';
+import { ago, author, authorInFull, clock, health } from './format.js';
 import { follow, list, of, revisionOf, timeOf } from './history.js';
 import { split } from './paths.js';
 import { change, current, go, link } from './route.js';
@@ -210,7 +210,7 @@ export class ObjectView {
       before = c ?? before;
       const isNew = c && at && revisionOf(c) === at;
       return h('div', { class: isNew ? 'line fresh' : 'line' },
-        withBlame && h('span', { class: 'by' }, named && [h('a', { href: link('object', { ...this.app.route, at: revisionOf(c) }), title: `${c.user ?? ''} ${c.metadata.creationTimestamp}` }, h('span', { class: 'by-who' }, who(c.user)), h('span', {}, ago(Date.now() - timeOf(c))))]),
+        withBlame && h('span', { class: 'by' }, named && [h('a', { href: link('object', { ...this.app.route, at: revisionOf(c) }), title: `${authorInFull(c)} ${c.metadata.creationTimestamp}` }, h('span', { class: 'by-who' }, author(c)), h('span', {}, ago(Date.now() - timeOf(c))))]),
         h('span', { class: 'code', style: { 'padding-left': `${(l.dash ? l.indent - 1 : l.indent) * 2}ch` } },
           l.dash && h('span', { class: 'muted' }, '- '), l.key !== undefined && [h('span', { class: 'key' }, l.key), ':'], l.key !== undefined && l.text !== undefined && ' ',
           l.text !== undefined && h('span', { class: `v-${l.type}` }, l.text)));

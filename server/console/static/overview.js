@@ -3,7 +3,7 @@
 import { exact, idOf, pathOf, request, text, withQuery } from './api.js';
 import { avatar, meant, objectLink, summary, verbs } from './change.js';
 import { empty, fill, h, skeleton } from './dom.js';
-import { ago, clock, count, health, plural, who } from './format.js';
+import { ago, author, clock, count, health, plural, who } from './format.js';
 import { list, quiet, timeOf } from './history.js';
 import { current, link } from './route.js';
 import { Pace, readTables } from './tables.js';
@@ -124,6 +124,7 @@ export class Overview {
     const tile = (name, v, hint) => h('div', { class: 'tile' }, h('h3', {}, name), h('div', { class: 'big' }, v), h('p', { class: 'muted small' }, hint));
     const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds'), packed = metric('sqube_store_history_bytes');
     fill(this.numbers,
+      kept?.gaveWay && tile('Values go back', kept.valuesSince ? ago(Date.now() - Date.parse(kept.valuesSince)) : `to ${kept.valuesRevision}`, `older ones gave way for room: most were by ${kept.gaveWay.slice(0, 2).map((g) => who(g.user) + (g.namespace ? ` in ${g.namespace}` : '')).join(', ')}`),
       kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}${Number.isFinite(packed) ? `, ${(packed / 1e6).toFixed(1)} MB packed` : ''}`),
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
       Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
@@ -134,7 +135,7 @@ export class Overview {
   #showLately(changes) {
     const last = changes.filter(meant).slice(0, 6);
     fill(this.lately, last.length === 0 ? h('p', { class: 'muted' }, 'Only controllers and nodes have written.') : h('div', { class: 'rows' }, last.map((c) => h('div', { class: 'line-row' },
-      h('span', { class: 'with-avatar author' }, avatar(c.user), h('span', { class: 'clip' }, who(c.user))), h('span', { class: `op ${c.operation}` }, verbs[c.operation]), h('span', {}, objectLink(this.app, c.object, c.operation === 'update' ? c.metadata.name : undefined)),
+      h('span', { class: 'with-avatar author' }, avatar(c.user), h('span', { class: 'clip' }, author(c))), h('span', { class: `op ${c.operation}` }, verbs[c.operation]), h('span', {}, objectLink(this.app, c.object, c.operation === 'update' ? c.metadata.name : undefined)),
       h('span', { class: 'grow' }, summary(c)), h('span', { class: 'muted end' }, ago(this.app.time.now - timeOf(c)))))));
   }
 

@@ -2,7 +2,7 @@
 
 import { failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { fields } from './change.js';
-import { ago, who } from './format.js';
+import { ago, author } from './format.js';
 import { dialog } from './help.js';
 import { undo } from './history.js';
 
@@ -64,7 +64,7 @@ export function undoDialog(app, title, spec) {
         h('span', {}, h('span', { class: 'muted' }, `${o.kind} ${o.namespace ? `${o.namespace}/` : ''}`), h('strong', {}, o.name))),
       s.reason && h('p', { class: 'muted' }, s.reason), s.message && h('p', { class: 'warning' }, s.message),
       (s.warnings ?? []).map((w) => h('p', { class: 'warning' }, w)),
-      (s.conflicts ?? []).map((c) => h('p', { class: 'warning' }, `${c.path || 'The object'} was changed later by ${who(c.change.user)}, ${ago(Date.now() - Date.parse(c.change.time))} ago${c.forced ? '; this is overwritten' : ''}.`)),
+      (s.conflicts ?? []).map((c) => h('p', { class: 'warning' }, `${c.path || 'The object'} was changed later by ${author(c.change)}, ${ago(Date.now() - Date.parse(c.change.time))} ago${c.forced ? '; this is overwritten' : ''}.`)),
       s.diff?.length > 0 && fields(s.diff.map((f) => ({ path: f.path, old: parse(f.from), new: parse(f.to) }))));
   }
 }
