@@ -113,7 +113,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
 		s.withAuthor,
-		withExactGet,
+		s.withPast,
 		s.written.byClients,
 		withMemoryAccount,
 		s.beginServing,
@@ -230,28 +230,33 @@ func withMemoryAccount(next http.Handler) http.Handler {
 	})
 }
 
-// withExactGet lets a get of one object have resourceVersionMatch=Exact, like lists: the object as it was at that revision.
-// Upstream's handlers ignore it.
-func withExactGet(next http.Handler) http.Handler {
+// withPast bounds what requests read that was before, which takes a look only at those with a resourceVersion or a continue token. And it lets
+// a get of one object have resourceVersionMatch=Exact, like lists: the object as it was at that revision. Upstream's handlers ignore it.
+func (s *Server) withPast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RawQuery == "" || r.Method != http.MethodGet {
+		if r.URL.RawQuery == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
 		info, ok := request.RequestInfoFrom(r.Context())
 		query := r.URL.Query()
-		if !ok || !info.IsResourceRequest || info.Verb != "get" || query.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) {
+		version := query.Get("resourceVersion")
+		exact := ok && info.Verb == "get" && query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
+		if !ok || !info.IsResourceRequest || !exact && version == "" && query.Get("continue") == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		version := query.Get("resourceVersion")
-		revision, err := strconv.ParseInt(version, 10, 64)
-		if err != nil || revision <= 0 || info.Subresource != "" {
-			codecs.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf(
-				"resourceVersionMatch=Exact is for the get of an object at a resourceVersion, not of %s at %q", info.Path, version)))
-			return
+		ctx := apistorage.WithGuard(r.Context(), s.history.log.Guard)
+		if exact {
+			revision, err := strconv.ParseInt(version, 10, 64)
+			if err != nil || revision <= 0 || info.Subresource != "" {
+				codecs.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf(
+					"resourceVersionMatch=Exact is for the get of an object at a resourceVersion, not of %s at %q", info.Path, version)))
+				return
+			}
+			ctx = apistorage.WithRevision(ctx, revision)
 		}
-		next.ServeHTTP(w, r.WithContext(apistorage.WithRevision(r.Context(), revision)))
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

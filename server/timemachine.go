@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -24,6 +26,7 @@ import (
 
 // timeMachine is the API group of the cluster's history.
 type timeMachine struct {
+	log         *changes.Log
 	storages    map[string]rest.Storage // by resource
 	group       *genericapiserver.APIGroupInfo
 	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
@@ -38,7 +41,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.onBehalf), query.Resource: query.NewREST(b.store),
 	}
 	return &timeMachine{
-		custom: a.crd, storages: storages, group: changes.Group(storages),
+		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()},
 	}
 }
@@ -114,6 +117,9 @@ type servedNames struct {
 	resources map[schema.GroupKind]servedName
 	kinds     map[schema.GroupResource]schema.GroupVersionKind
 	custom    *crd.Server
+
+	mu     sync.Mutex
+	hidden map[string]hiddenFields // by the name of the definition
 }
 
 type servedName struct {
@@ -122,7 +128,9 @@ type servedName struct {
 }
 
 func newServedNames(built *resources.Built, custom *crd.Server) *servedNames {
-	n := &servedNames{map[schema.GroupKind]servedName{}, map[schema.GroupResource]schema.GroupVersionKind{}, custom}
+	n := &servedNames{
+		resources: map[schema.GroupKind]servedName{}, kinds: map[schema.GroupResource]schema.GroupVersionKind{}, custom: custom, hidden: map[string]hiddenFields{},
+	}
 	for _, group := range append(slices.Clone(built.Groups), custom.Group()) {
 		for _, version := range slices.Backward(group.PrioritizedVersions) { // the first one remains
 			for resource, storage := range group.VersionedResourcesStorageMap[version.Version] {
@@ -165,4 +173,61 @@ func (n *servedNames) KindOf(resource schema.GroupResource) (schema.GroupVersion
 		}
 	}
 	return schema.GroupVersionKind{}, false
+}
+
+func (n *servedNames) Definition(resource schema.GroupResource) (string, bool) {
+	if _, ok := n.kinds[resource]; ok {
+		return "", false
+	}
+	return crd.Definition(resource)
+}
+
+func (n *servedNames) Hidden(ctx context.Context, resource schema.GroupResource) *changes.Hidden {
+	name, custom := n.Definition(resource)
+	if !custom {
+		return changes.HiddenInBuiltIn(resource)
+	}
+	d, err := n.custom.Informer().Lister().Get(name)
+	if err != nil {
+		return changes.HiddenWhole
+	}
+	n.mu.Lock()
+	known := n.hidden[name]
+	n.mu.Unlock()
+	if known.uid == d.UID && known.generation == d.Generation {
+		return known.Hidden
+	}
+	whole, err := n.custom.Whole(ctx, name)
+	if err != nil {
+		return changes.HiddenWhole
+	}
+	var schemas []map[string]any
+	for _, version := range whole.Spec.Versions {
+		if version.Schema == nil {
+			continue
+		}
+		s, err := runtime.DefaultUnstructuredConverter.ToUnstructured(version.Schema.OpenAPIV3Schema)
+		if err != nil {
+			return changes.HiddenWhole
+		}
+		schemas = append(schemas, s)
+	}
+	known = hiddenFields{whole.UID, whole.Generation, changes.HiddenInSchemas(schemas...)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.hidden) >= maxHidden {
+		clear(n.hidden)
+	}
+	n.hidden[name] = known
+	return known.Hidden
+}
+
+// maxHidden limits of how many definitions it is remembered what their objects hide.
+const maxHidden = 1000
+
+// hiddenFields is what the objects of a state of a definition hide.
+type hiddenFields struct {
+	uid        types.UID
+	generation int64
+	*changes.Hidden
 }

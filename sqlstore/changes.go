@@ -42,20 +42,27 @@ func (s *Store) HistorySince(ctx context.Context) (w history.Written, err error)
 
 // RevisionAt returns the newest revision that was written at a moment or before, 0 if history does not go back so far.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (revision int64, err error) {
-	reader := settled{s.engine, s}
-	before, _, err := history.Around(ctx, reader, t.UnixMilli())
+	revision, from, err := s.writtenBefore(ctx, t)
+	if revision < from {
+		revision = 0
+	}
+	return revision, err
+}
+
+// LastAt returns the newest revision that is known to have been written at a moment or before, 0 if none is. Others before it may be gone.
+func (s *Store) LastAt(ctx context.Context, t time.Time) (revision int64, err error) {
+	revision, _, err = s.writtenBefore(ctx, t)
+	return revision, err
+}
+
+// writtenBefore returns LastAt, and the revision from which on all changes are kept.
+func (s *Store) writtenBefore(ctx context.Context, t time.Time) (revision, from int64, err error) {
+	before, _, err := history.Around(ctx, settled{s.engine, s}, t.UnixMilli())
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	b := s.statement()
 	b.add("SELECT coalesce(max(id), 0), (SELECT " + history.From + " FROM counter) FROM log WHERE written_at <= " + b.arg(t.UnixMilli()))
-	err = s.run(ctx, b, func(row dialect.Row) error {
-		var from int64
-		err := row.Scan(&revision, &from)
-		if revision = max(revision, before.Revision); revision < from {
-			revision = 0
-		}
-		return err
-	})
-	return revision, err
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision, &from) })
+	return max(revision, before.Revision), from, err
 }

@@ -2,7 +2,6 @@ package changes
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,35 +13,76 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestRights asks for each object once, and for its name only if the resource is not allowed as a whole.
+// served has no definitions.
+type served struct{ Served }
+
+func (served) Definition(schema.GroupResource) (string, bool) { return "", false }
+
+// TestRights lets users see changes of all objects that they may list, of those that they may get if they name them, and of the object that
+// now has a name that they have been given. It asks once for each right.
 func TestRights(t *testing.T) {
-	var asked []string
+	may := map[string]bool{
+		"list pods /": true, "list configmaps shop/": true, "get configmaps shop/": true, "get secrets shop/": true, "get secrets shop/door": true,
+		"get services shop/mine": true, "get nodes /mine": true, "get changes/former /shop": true,
+	}
+	asked := map[string]int{}
 	decide := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		asked = append(asked, a.GetVerb()+" "+a.GetResource()+" "+a.GetNamespace()+"/"+a.GetName())
-		if a.GetResource() == "pods" || a.GetName() == "mine" {
+		resource := a.GetResource()
+		if a.GetSubresource() != "" {
+			resource += "/" + a.GetSubresource()
+		}
+		question := a.GetVerb() + " " + resource + " " + a.GetNamespace() + "/" + a.GetName()
+		asked[question]++
+		if may[question] {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	r := (&Log{Authorizer: decide}).rightsOf(&user.DefaultInfo{Name: "jane"})
-	for range 2 {
+	for _, formerly := range []bool{false, true} {
+		may["get changes/former /shop"] = formerly
+		r := (&Log{Authorizer: decide, Served: served{}}).rightsOf(&user.DefaultInfo{Name: "jane"})
+		of := func(resource, namespace, name string) object {
+			return object{schema.GroupResource{Resource: resource}, namespace, name}
+		}
+		r.lives = map[object]life{
+			of("namespaces", "", "shop"): {"s", 10}, of("namespaces", "", "gone"): {},
+			of("services", "shop", "mine"): {"m", 20}, of("nodes", "", "mine"): {"n", 5},
+		}
 		for _, test := range []struct {
-			resource, namespace, name string
-			want                      bool
+			object
+			uid      string
+			revision int64
+			named    bool
+			want     bool
 		}{
-			{"pods", "shop", "a", true}, {"secrets", "shop", "a", false}, {"secrets", "shop", "mine", true}, {"namespaces", "", "shop", false},
+			{of("pods", "shop", "a"), "a", 3, false, true},
+			{of("pods", "gone", "a"), "a", 3, false, true},
+			{of("configmaps", "shop", "a"), "a", 10, false, true},
+			{of("configmaps", "shop", "a"), "a", 9, false, formerly},
+			{of("configmaps", "gone", "a"), "a", 11, false, false},
+			{of("secrets", "shop", "door"), "a", 11, false, false}, // a right to get it by its name is part of that to get all
+			{of("secrets", "shop", "door"), "a", 11, true, true},
+			{of("secrets", "shop", "door"), "a", 9, true, formerly},
+			{of("services", "shop", "mine"), "m", 20, false, true},
+			{of("services", "shop", "mine"), "other", 15, false, formerly},
+			{of("services", "shop", "other"), "m", 20, true, false},
+			{of("nodes", "", "mine"), "n", 5, false, true},
+			{of("nodes", "", "mine"), "former", 3, true, false},
+			{of("namespaces", "", "shop"), "s", 10, false, false},
 		} {
-			got, err := r.mayGet(t.Context(), schema.GroupResource{Resource: test.resource}, test.namespace, test.name)
-			if err != nil || got != test.want {
-				t.Errorf("%+v: %v, %v", test, got, err)
+			clear(asked)
+			for range 2 {
+				got, err := r.sees(t.Context(), test.object, test.uid, test.revision, test.named)
+				if err != nil || got != test.want {
+					t.Errorf("%+v with the right to former lives %v: %v, %v", test, formerly, got, err)
+				}
+			}
+			for question, times := range asked {
+				if times > 1 {
+					t.Errorf("%+v: it asks %d times whether jane may %s", test, times, question)
+				}
 			}
 		}
-	}
-	want := []string{
-		"get pods shop/", "get secrets shop/", "get secrets shop/a", "get secrets shop/mine", "get namespaces shop/", "get namespaces shop/shop",
-	}
-	if !slices.Equal(asked, want) {
-		t.Errorf("it asks %q", asked)
 	}
 }
 

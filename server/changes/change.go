@@ -9,7 +9,11 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
 const (
@@ -19,8 +23,8 @@ const (
 	maxValue, maxValues = 1024, 16 << 10
 )
 
-// change returns an entry in the form of the API.
-func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
+// change returns an entry in the form of the API, with secret values or their sizes.
+func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, error) {
 	c := Change{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "Change"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -29,9 +33,17 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 		Object: Object{
 			APIVersion: e.head.APIVersion, Kind: e.head.Kind, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
 		},
-		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager,
-		CredentialID: e.CredentialID, Address: e.Address, AuditID: e.AuditID,
+		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager, AuditID: e.AuditID,
 		ChangedUnknown: e.Operation == "update" && e.Before == nil && e.Fields == nil, ValuesGivenUp: e.GivenUp || e.Fields != nil,
+	}
+	if shown, err := r.rights.mayAddress(ctx, e.Namespace); err != nil {
+		return c, err
+	} else if shown {
+		c.Address, c.CredentialID = e.Address, e.CredentialID
+	}
+	var hidden *Hidden
+	if len(e.differences) > 0 {
+		hidden = r.log.Served.Hidden(ctx, schema.GroupResource{Group: e.Group, Resource: e.Resource})
 	}
 	left := maxValues
 	for i, d := range e.differences {
@@ -39,12 +51,8 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 			c.MoreChanged = len(e.differences) - i
 			break
 		}
-		f := Field{Path: d.Path}
-		var err error
-		if f.Old, f.OldBytes, err = jsonOf(d.Old, &left); err != nil {
-			return c, err
-		}
-		if f.New, f.NewBytes, err = jsonOf(d.New, &left); err != nil {
+		f, err := fieldOf(d, hidden, secrets, &left)
+		if err != nil {
 			return c, err
 		}
 		c.Changed = append(c.Changed, f)
@@ -53,23 +61,39 @@ func (e *Entry) change(ctx context.Context, owners *owners) (Change, error) {
 		c.MoreChanged += e.Fields.More
 	}
 	var err error
-	c.Owners, err = owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)
+	c.Owners, err = r.owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)
 	return c, err
 }
 
+// fieldOf returns a difference in the form of the API. What its values take is taken off left.
+func fieldOf(d fieldpath.Difference, hidden *Hidden, secrets bool, left *int) (f Field, err error) {
+	f.Path = d.Path
+	if of := hidden.Of(d.Path); of.Hides(d.Old) || of.Hides(d.New) {
+		f.secret, f.oldSize, f.newSize = true, of.sizeOf(d.Old), of.sizeOf(d.New)
+		if !secrets {
+			f.hide()
+			return f, nil
+		}
+	}
+	if f.Old, f.OldBytes, err = jsonOf(d.Old, left); err == nil {
+		f.New, f.NewBytes, err = jsonOf(d.New, left)
+	}
+	return f, err
+}
+
 // jsonOf returns the JSON of a value, or how it begins and its length. What it returns is taken off left.
-func jsonOf(value any, left *int) (text *apiextensionsv1.JSON, cut int, err error) {
+func jsonOf(value any, left *int) (text *apiextensionsv1.JSON, cut *int, err error) {
 	if value == nil {
-		return nil, 0, nil
+		return nil, nil, nil
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	if most := min(maxValue, *left); len(raw) > most {
-		cut = len(raw)
+		cut = ptr.To(len(raw))
 		if raw, err = json.Marshal(strings.ToValidUTF8(string(raw[:most]), "")); err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 	}
 	*left = max(*left-len(raw), 0)

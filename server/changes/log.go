@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
@@ -24,14 +24,26 @@ type Log struct {
 	Store *sqlstore.Store
 	// Transformer decrypts the objects of a resource.
 	Transformer func(schema.GroupResource) value.Transformer
-	// Authorizer decides which objects a user may get.
+	// Authorizer decides which objects a user may see.
 	Authorizer authorizer.Authorizer
-	// Served finds the resource whose objects have a kind, or the kind of a resource's objects, in any version.
-	Served interface {
-		ResourceOf(schema.GroupKind) (resource schema.GroupResource, namespaced, ok bool)
-		KindOf(schema.GroupResource) (schema.GroupVersionKind, bool)
-	}
+	Served     Served
+
+	lives lives
 }
+
+// Served is what a server knows of resources.
+type Served interface {
+	// ResourceOf and KindOf find the resource whose objects have a kind, and the kind of a resource's objects, in any version.
+	ResourceOf(schema.GroupKind) (resource schema.GroupResource, namespaced, ok bool)
+	KindOf(schema.GroupResource) (schema.GroupVersionKind, bool)
+	// Definition returns the name that the CustomResourceDefinition of a resource has, or had; false for a resource of Kubernetes itself.
+	Definition(schema.GroupResource) (name string, custom bool)
+	// Hidden returns which values of the resource's objects are secret; nil if none are.
+	Hidden(context.Context, schema.GroupResource) *Hidden
+}
+
+// internal are the resources of rows that are no objects of the API.
+var internal = map[sqlstore.Resource]bool{sharedkeys.Resource: true, {Name: "rangeallocations"}: true}
 
 // Entry is a change that a user may see.
 type Entry struct {
@@ -62,12 +74,10 @@ func (l *Log) Each(ctx context.Context, u user.Info, s *Selection, yield func(*E
 
 func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Entry) error) error {
 	return l.Store.Changes(ctx, s.Query, func(c *history.Change) error {
-		// What is stored for a resource that is not one of the API is nobody's object.
-		internal := c.Group == "sqube.io" || c.Group == "" && c.Resource == "rangeallocations"
-		if internal || !s.matchesRow(c) {
+		if internal[sqlstore.Resource{Group: c.Group, Name: c.Resource}] || !s.matchesRow(c) {
 			return nil
 		}
-		allowed, err := r.mayGet(ctx, schema.GroupResource{Group: c.Group, Resource: c.Resource}, c.Namespace, c.Name)
+		allowed, err := r.sees(ctx, objectOf(c), c.UID, c.ID, s.Name != "")
 		if err != nil || !allowed {
 			return err
 		}
@@ -147,68 +157,4 @@ func (e *Entry) paths() []string {
 		paths[i] = d.Path
 	}
 	return paths
-}
-
-// rights remembers for one reader which objects a user may get.
-type rights struct {
-	authorizer authorizer.Authorizer
-	user       user.Info
-	decided    map[object]bool
-	since      time.Time // of the oldest decision
-}
-
-// object names an object, or with the name "" all objects of a resource in a namespace.
-type object struct {
-	schema.GroupResource
-	namespace, name string
-}
-
-const (
-	// remembered is how long a watch remembers decisions.
-	remembered = 10 * time.Second
-	// maxDecisions limits how many are remembered.
-	maxDecisions = 10000
-)
-
-func (l *Log) rightsOf(u user.Info) *rights {
-	return &rights{authorizer: l.Authorizer, user: u, decided: map[object]bool{}, since: time.Now()}
-}
-
-// refresh forgets decisions that are too old.
-func (r *rights) refresh() {
-	if time.Since(r.since) > remembered {
-		clear(r.decided)
-		r.since = time.Now()
-	}
-}
-
-// mayGet reports whether the user may get an object, which need not exist.
-func (r *rights) mayGet(ctx context.Context, resource schema.GroupResource, namespace, name string) (bool, error) {
-	if resource.Group == "" && resource.Resource == "namespaces" {
-		namespace = name // as in requests
-	}
-	allowed, err := r.decide(ctx, object{resource, namespace, ""})
-	if err == nil && !allowed {
-		allowed, err = r.decide(ctx, object{resource, namespace, name})
-	}
-	return allowed, err
-}
-
-func (r *rights) decide(ctx context.Context, o object) (bool, error) {
-	if allowed, known := r.decided[o]; known {
-		return allowed, nil
-	}
-	decision, _, err := r.authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: r.user, Verb: "get", Namespace: o.namespace, APIGroup: o.Group, APIVersion: "*", Resource: o.Resource, Name: o.name, ResourceRequest: true,
-	})
-	// An error beside a decision is that of a rule that could not be read. The others decide, as for requests.
-	allowed := decision == authorizer.DecisionAllow
-	if err != nil && ctx.Err() != nil {
-		return false, fmt.Errorf("authorizing: %w", context.Cause(ctx))
-	}
-	if len(r.decided) >= maxDecisions {
-		clear(r.decided)
-	}
-	r.decided[o] = allowed
-	return allowed, nil
 }

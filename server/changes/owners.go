@@ -78,7 +78,7 @@ func (o *owners) of(ctx context.Context, at int64, namespace string, references 
 }
 
 // ownersOf returns the owners that an object had at a revision, or had last if it was gone by then. They are unknown if that is no longer
-// kept, and unless the user may get the object.
+// kept, and unless the user may see what the object was then.
 func (o *owners) ownersOf(ctx context.Context, at int64, resource schema.GroupResource, of Object) ([]ownerReference, error) {
 	known := o.known[of.UID]
 	for _, k := range known {
@@ -86,7 +86,7 @@ func (o *owners) ownersOf(ctx context.Context, at int64, resource schema.GroupRe
 			return k.references, nil
 		}
 	}
-	allowed, err := o.rights.mayGet(ctx, resource, of.Namespace, of.Name)
+	allowed, err := o.rights.sees(ctx, object{resource, of.Namespace, of.Name}, string(of.UID), at, true)
 	if err != nil || !allowed {
 		return nil, err
 	}

@@ -81,7 +81,11 @@ func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runt
 	s.Between(revision-1, revision+1)
 	var found *Change
 	err = reader.each(ctx, s, func(e *Entry) error {
-		c, err := e.change(ctx, reader.owners)
+		secrets, err := reader.rights.mayGet(ctx, objectOf(e.Change))
+		if err != nil {
+			return err
+		}
+		c, err := reader.change(ctx, e, secrets)
 		if err == nil && (c.Namespace == "" || c.Namespace == request.NamespaceValue(ctx)) {
 			found = &c
 		}
@@ -211,7 +215,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 		case full:
 			return apierrors.NewRequestEntityTooLargeError("the changes are too many for one list: give a limit, and list them in pages, or select fewer")
 		}
-		c, err := e.change(ctx, reader.owners)
+		c, err := reader.change(ctx, e, false)
 		c.TypeMeta = metav1.TypeMeta{} // as in other lists
 		list.Items = append(list.Items, c)
 		bytes += c.size()

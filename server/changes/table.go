@@ -57,6 +57,12 @@ func (table) ConvertToTable(_ context.Context, object, options runtime.Object) (
 }
 
 func rowOf(c *Change) metav1.TableRow {
+	if slices.ContainsFunc(c.Changed, func(f Field) bool { return f.secret && !f.Hidden }) { // it was got by its name
+		c = Copy(c)
+		for i := range c.Changed {
+			c.Changed[i].hide()
+		}
+	}
 	owner := none
 	if n := len(c.Owners); n > 0 {
 		owner = c.Owners[n-1].short()
@@ -105,12 +111,12 @@ func (c *Change) values(most, bytes int) string {
 		if i == most {
 			break
 		}
-		switch old, now := text(f.Old, bytes), text(f.New, bytes); {
-		case f.Old == nil && f.New == nil: // they were given up
+		switch old, now := text(f.Old, f.OldBytes, bytes), text(f.New, f.NewBytes, bytes); {
+		case old == "" && now == "": // they were given up
 			parts = append(parts, f.Path)
-		case f.Old == nil:
+		case old == "":
 			parts = append(parts, f.Path+": + "+now)
-		case f.New == nil:
+		case now == "":
 			parts = append(parts, f.Path+": - "+old)
 		default:
 			parts = append(parts, f.Path+": "+old+" → "+now)
@@ -122,13 +128,19 @@ func (c *Change) values(most, bytes int) string {
 	return cmp.Or(strings.Join(parts, ", "), none)
 }
 
-// text returns a value on one line. Strings have no quotes.
-func text(value *apiextensionsv1.JSON, most int) string {
-	if value == nil {
+// Sized stands for a value that is hidden.
+func Sized(bytes int) string { return fmt.Sprintf("(%d bytes)", bytes) }
+
+// text returns a value on one line, or its size if it is hidden; "" for none. Strings have no quotes, unless they are empty.
+func text(value *apiextensionsv1.JSON, size *int, most int) string {
+	switch {
+	case value == nil && size == nil:
 		return ""
+	case value == nil:
+		return Sized(*size)
 	}
 	raw := string(value.Raw)
-	if len(raw) > 1 && raw[0] == '"' {
+	if len(raw) > 2 && raw[0] == '"' {
 		raw = raw[1 : len(raw)-1]
 	}
 	if len(raw) > most {

@@ -23,9 +23,9 @@ type Change struct {
 	Operation        string   `json:"operation" doc:"What was done: create, update or delete."`
 	User             string   `json:"user,omitempty" doc:"Who did it: the user who was authenticated."`
 	ImpersonatedUser string   `json:"impersonatedUser,omitempty" doc:"The user in whose name they did it, by impersonation; absent if it was their own."`
-	CredentialID     string   `json:"credentialID,omitempty" doc:"What authenticated the user, if it is known: JTI=ID of a token, X509SHA256=DIGEST of a certificate."`
+	CredentialID     string   `json:"credentialID,omitempty" doc:"What authenticated the user, if it is known: JTI=ID of a token, X509SHA256=DIGEST of a certificate. It is for those who may get changes/address."`
 	FieldManager     string   `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
-	Address          string   `json:"address,omitempty" doc:"The address of the client, if it is known."`
+	Address          string   `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
 	AuditID          string   `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
 	Changed          []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
 	ChangedUnknown   bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
@@ -49,8 +49,19 @@ type Field struct {
 	Path     string                `json:"path" doc:"Its path, such as .spec.template.spec.containers[name=web].image."`
 	Old      *apiextensionsv1.JSON `json:"old,omitempty" doc:"The value that it had; absent if there was no such field."`
 	New      *apiextensionsv1.JSON `json:"new,omitempty" doc:"The value that it has; absent if there is no such field."`
-	OldBytes int                   `json:"oldBytes,omitempty" doc:"The length of the old value, if it was cut. What is left is a string: how its JSON begins."`
-	NewBytes int                   `json:"newBytes,omitempty" doc:"The length of the new value, if it was cut."`
+	OldBytes *int                  `json:"oldBytes,omitempty" doc:"The length of the old value, if it is hidden, or was cut. What is left of one that was cut is a string: how its JSON begins."`
+	NewBytes *int                  `json:"newBytes,omitempty" doc:"The length of the new value, if it is hidden, or was cut."`
+	Hidden   bool                  `json:"hidden,omitempty" doc:"Set if the values are secret, as those of Secrets and of fields with the format password are: lists and watches have only their lengths. The change by its name has the values, for those who may get the object."`
+
+	secret           bool
+	oldSize, newSize *int // of secret values
+}
+
+// hide replaces secret values by their sizes.
+func (f *Field) hide() {
+	if f.secret {
+		f.Old, f.New, f.OldBytes, f.NewBytes, f.Hidden = nil, nil, f.oldSize, f.newSize, true
+	}
 }
 
 // ChangeList is a list of changes.
@@ -91,7 +102,7 @@ func (l *ChangeList) DeepCopyObject() runtime.Object { return Copy(l) }
 
 // Definition describes the resource.
 func Definition() *apiextensionsv1.CustomResourceDefinition {
-	return Define(Change{}, Resource, "change", apiextensionsv1.NamespaceScoped, "Change is one write to one object: who changed what, and when. Its name and its resourceVersion are the revision that it made, its namespace is the object's. It can be read only by users who may get the object.")
+	return Define(Change{}, Resource, "change", apiextensionsv1.NamespaceScoped, "Change is one write to one object: who changed what, and when. Its name and its resourceVersion are the revision that it made, its namespace is the object's. It can be read only by users who may see the object.")
 }
 
 // Define describes a resource of the group in the form of a CustomResourceDefinition, from which OpenAPI documents are made. The tag doc of

@@ -125,7 +125,7 @@ func (w *watcher) read() error {
 	s := *w.selection
 	s.Between(w.last, at.Revision+1)
 	err = w.each(w.ctx, &s, func(e *Entry) error {
-		c, err := e.change(w.ctx, w.owners)
+		c, err := w.change(w.ctx, e, false)
 		if err != nil {
 			return err
 		}

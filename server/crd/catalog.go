@@ -93,3 +93,9 @@ func Stored(custom schema.GroupResource) schema.GroupResource {
 	}
 	return custom
 }
+
+// Definition returns the name of the definition of a resource, which it has in rows. It returns false for the resources of Kubernetes.
+func Definition(stored schema.GroupResource) (name string, custom bool) {
+	plural, separate := strings.CutPrefix(stored.Resource, customPrefix)
+	return plural + "." + stored.Group, separate || !BuiltIn(stored)
+}

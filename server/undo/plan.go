@@ -2,7 +2,6 @@ package undo
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -199,12 +199,12 @@ func (p *planner) step(ctx context.Context, sub *subject) (*Step, error) {
 	if r.object != nil {
 		step.work.target = &unstructured.Unstructured{Object: r.object}
 	}
-	p.decide(step, sub, r)
+	p.decide(ctx, step, sub, r)
 	return step, nil
 }
 
 // decide sets the action of a step.
-func (p *planner) decide(step *Step, sub *subject, r *reverted) {
+func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *reverted) {
 	w := step.work
 	if w.live != nil {
 		for _, c := range sub.changes {
@@ -244,7 +244,7 @@ func (p *planner) decide(step *Step, sub *subject, r *reverted) {
 		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, w.live)
 		}
-		step.Diff = fieldChanges(w.key, fieldpath.DifferencesOf(current, r.object))
+		step.Diff = fieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create {
 		p.planned[w.uid] = true
@@ -416,34 +416,29 @@ func (s *subject) references() (all []ChangeReference) {
 	return all
 }
 
-// fieldChanges are differences as they are shown.
-func fieldChanges(k key, all []fieldpath.Difference) []FieldChange {
-	secret := k.group == "" && k.resource == "secrets"
-	text := func(path string, value any) string {
-		if value == nil {
-			return ""
-		}
-		encoded, err := json.Marshal(value)
-		if err != nil {
-			return err.Error()
-		}
-		if secret && (strings.HasPrefix(path, ".data") || strings.Contains(path, lastApplied)) {
-			size := len(encoded)
-			if text, ok := value.(string); ok {
-				if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
-					size = len(raw)
-				}
-			}
-			return fmt.Sprintf("(%d bytes)", size)
-		}
-		if len(encoded) > maxValue {
-			return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))
-		}
-		return string(encoded)
-	}
-	changes := make([]FieldChange, 0, len(all))
+// fieldChanges are differences as they are shown: of secret values, only sizes.
+func fieldChanges(hidden *changes.Hidden, all []fieldpath.Difference) []FieldChange {
+	shown := make([]FieldChange, 0, len(all))
 	for _, d := range all {
-		changes = append(changes, FieldChange{Path: d.Path, From: text(d.Path, d.Old), To: text(d.Path, d.New)})
+		of := hidden.Of(d.Path)
+		secret := of.Hides(d.Old) || of.Hides(d.New)
+		text := func(value any) string {
+			if value == nil {
+				return ""
+			}
+			if secret {
+				return changes.Sized(of.Size(value))
+			}
+			encoded, err := json.Marshal(value)
+			if err != nil {
+				return err.Error()
+			}
+			if len(encoded) > maxValue {
+				return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))
+			}
+			return string(encoded)
+		}
+		shown = append(shown, FieldChange{Path: d.Path, From: text(d.Old), To: text(d.New)})
 	}
-	return changes
+	return shown
 }

@@ -120,7 +120,7 @@ type ChangeReference struct {
 	FieldManager     string      `json:"fieldManager,omitempty" doc:"With which manager."`
 }
 
-// FieldChange is a field of an object. Values are JSON; of Secrets, only sizes.
+// FieldChange is a field of an object. Values are JSON; of secret ones, there are only sizes.
 type FieldChange struct {
 	Path string `json:"path"`
 	From string `json:"from,omitempty" doc:"The JSON of the value; absent if there is none."`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +36,13 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, start: at, at: at, full: full}
 	if opts.Recursive {
 		w.query.Prefix = row
+	}
+	if revision != 0 {
+		if err := s.guard(ctx, row, revision); apierrors.IsForbidden(err) && opts.Predicate.Continue != "" {
+			return w.expired()
+		} else if err != nil {
+			return err
+		}
 	}
 	if raw, ok := listObj.(*RawList); ok {
 		err := s.listRaw(ctx, w, row, raw)

@@ -27,7 +27,11 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 		return err
 	}
 	w := &walk{Storage: s}
-	w.query.Revision, _ = ctx.Value(exactKey{}).(int64)
+	if w.query.Revision, _ = ctx.Value(exactKey{}).(int64); w.query.Revision != 0 {
+		if err := s.guard(ctx, row, w.query.Revision); err != nil {
+			return err
+		}
+	}
 	r, err := w.getOne(ctx, row)
 	if err != nil {
 		return err

@@ -76,6 +76,12 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 	if from == 0 && !w.sendsState() {
 		// From now on, that is, before anything that the caller does next.
 		w.from = at.Revision
+	} else if !w.sendsState() && w.from < at.Revision {
+		if err := s.guard(ctx, row, w.from+1); apierrors.IsForbidden(err) {
+			return nil, w.tooOld(w.from + 1)
+		} else if err != nil {
+			return nil, err
+		}
 	}
 	w.events, _ = ctx.Value(eventsKey{}).(*Events)
 	w.inFlight.changed.L = &w.inFlight.mu
@@ -221,9 +227,14 @@ func (w *watcher) replay() error {
 		if err != nil {
 			return ClientError(err)
 		}
-		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, at.Compacted))
+		return w.tooOld(at.Compacted)
 	}
 	return ClientError(err)
+}
+
+// tooOld returns the error of a watch that begins before a revision.
+func (w *watcher) tooOld(oldest int64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.from, oldest))
 }
 
 // send sends an event, and waits until the client takes it.

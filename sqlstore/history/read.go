@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -112,4 +113,30 @@ UNION ALL SELECT first_id, first_at FROM past WHERE first_id = (SELECT min(first
 		return err
 	})
 	return before, after, err
+}
+
+// EachOf calls yield with the versions of an object that have left the log before a revision, the newest first, without what their blocks
+// have compressed.
+func EachOf(ctx context.Context, r dialect.Reader, resource Resource, key string, before int64, yield func(*dialect.LogRow) error) error {
+	const statement = `SELECT first_id, until, first_at, writers, versions FROM past
+WHERE api_group = ? AND resource = ? AND key = ? AND first_id < ? ORDER BY until DESC`
+	return r.Query(ctx, statement, []any{resource.Group, resource.Name, key, before}, func(row dialect.Row) error {
+		b := dialect.Block{Group: resource.Group, Resource: resource.Name, Key: key}
+		if err := row.Scan(&b.First, &b.Until, &b.FirstAt, &b.Writers, &b.Versions); err != nil {
+			return err
+		}
+		found, err := rows(&b)
+		if err != nil {
+			return nil // it has none, or sqube check finds it
+		}
+		for _, version := range slices.Backward(found) {
+			if version.ID >= before {
+				continue
+			}
+			if err := yield(version); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
