@@ -3,17 +3,17 @@ package dialect
 import "fmt"
 
 // Revisions that the counter has jumped over may have been seen with contents that are lost, so history has the state at none of them. The
-// table past records them as a block without versions, of a resource that does not exist.
+// table past records them as a block without versions, of a resource that does not exist, and without a key.
 const lostResource = "lost"
 
 // InternalGroup is the group of records that are no objects of the API.
 const InternalGroup = "sqube.io"
 
 // IsLost reports whether a block stands for lost revisions.
-func (b *Block) IsLost() bool { return b.Group == InternalGroup && b.Resource == lostResource }
+func (b *Block) IsLost() bool { return b.Group == InternalGroup && b.Resource == lostResource && b.Key == "" }
 
 // NotLost is the condition that a block does not stand for lost revisions.
-const NotLost = "NOT (api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "')"
+const NotLost = "NOT (api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = '')"
 
 // RecordLost returns a statement, without its FROM, that records lost revisions: from first until another one, by expressions, and the time of
 // both. empty is a value of the type of the column data.
@@ -23,4 +23,4 @@ SELECT %s, %s, %[3]s, %[3]s, 0, '%[5]s', '%[6]s', '', '', '', '[]', '[]', %[4]s`
 }
 
 // WasLost is the condition that a revision, which both of its parameters are, is lost.
-const WasLost = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND first_id <= ? AND until > ?)"
+const WasLost = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = '' AND first_id <= ? AND until > ?)"

@@ -29,7 +29,8 @@ func blameCommand() *cobra.Command {
 		Long: `Print an object as YAML, each line with the change that set its field: its revision, when
 it was, by whom, and with which field manager. Of a deleted object, it prints the last
 version. It asks the server, through the API, so it shows what you may get. Fields that
-were set before the server's history begins have no change.`,
+were set before the server's history begins have no change. Of secret values, it shows
+sizes.`,
 		Example: `  sqube blame deploy/web -n shop
   sqube blame deploy/web -n shop --at 2h`,
 		RunE: o.run,
@@ -171,6 +172,9 @@ func (b *blame) load(ctx context.Context, version string, revision int64) error 
 	}
 	if object == nil {
 		return fmt.Errorf("there is no %s %s, as far as you may know", b.resource, b.name)
+	}
+	if err := b.hide(ctx, b.resource, object); err != nil {
+		return err
 	}
 	b.text, b.root, err = linesOf(withoutNoise(object))
 	b.by, b.left = make([]*changes.Change, len(b.text)), len(b.text)

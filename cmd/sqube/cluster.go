@@ -34,6 +34,7 @@ type cluster struct {
 	config *rest.Config
 	client rest.Interface // of the API of changes, and of any path
 	mapper meta.RESTMapper
+	hidden map[schema.GroupVersionKind]*changes.Hidden // what is secret in custom resources
 }
 
 // addFlags adds kubectl's flags, but for --user, which the commands use for the author of changes.

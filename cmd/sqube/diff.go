@@ -43,7 +43,7 @@ func diffCommand() *cobra.Command {
 		Short: "Print how an object, a namespace or the cluster differs between two moments",
 		Long: `Print how an object, a namespace or the cluster differs between two moments, as kubectl
 diff does: a unified diff of the YAML of each object that is not the same. It asks the
-server, through the API, so it shows what you may get. Values of Secrets are hidden.
+server, through the API, so it shows what you may get. Of secret values, it shows sizes.
 Events and Leases are left out unless you ask for them by name or with --resources.
 
 The exit code is 0 if there are no differences, 1 if there are, and 2 after an error.`,
@@ -203,7 +203,10 @@ func (d *differ) compare(ctx context.Context, o named) error {
 	if before == nil && after == nil && d.one {
 		return errors.New("there was none at either moment, as far as you may know")
 	}
-	texts, err := d.texts(o, before, after)
+	if err := d.hide(ctx, o.resource, before, after); err != nil {
+		return err
+	}
+	texts, err := d.texts(before, after)
 	if err != nil || texts[0] == texts[1] {
 		return err
 	}
@@ -230,10 +233,7 @@ func file(o named, kind schema.GroupVersionKind, revision int64) string {
 }
 
 // texts returns the versions of an object as YAML.
-func (d *differ) texts(o named, versions ...map[string]any) (texts [2]string, err error) {
-	if o.resource == (schema.GroupResource{Resource: "secrets"}) {
-		hide(versions[0], versions[1])
-	}
+func (d *differ) texts(versions ...map[string]any) (texts [2]string, err error) {
 	for i, version := range versions {
 		if version == nil {
 			continue
@@ -254,33 +254,4 @@ func (d *differ) texts(o named, versions ...map[string]any) (texts [2]string, er
 		texts[i] = string(text)
 	}
 	return texts, nil
-}
-
-// hide replaces the values of a Secret, as kubectl diff does.
-func hide(before, after map[string]any) {
-	const same, was, is = "***", "*** (before)", "*** (after)"
-	b, _ := before["data"].(map[string]any)
-	a, _ := after["data"].(map[string]any)
-	for key, old := range b {
-		switch now, both := a[key]; {
-		case !both:
-			b[key] = same
-		case old == now:
-			b[key], a[key] = same, same
-		default:
-			b[key], a[key] = was, is
-		}
-	}
-	for key := range a {
-		if _, both := b[key]; !both {
-			a[key] = same
-		}
-	}
-	const applied = "kubectl.kubernetes.io/last-applied-configuration"
-	for _, version := range []map[string]any{before, after} {
-		metadata, _ := version["metadata"].(map[string]any)
-		if annotations, _ := metadata["annotations"].(map[string]any); annotations[applied] != nil {
-			annotations[applied] = same
-		}
-	}
 }

@@ -2,6 +2,8 @@ package changes
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,7 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/storetest"
+	"github.com/sqube/sqube/test/engines"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -99,5 +106,52 @@ func TestPaths(t *testing.T) {
 		if err != nil || s.matchesPaths(changed) != want {
 			t.Errorf("%s: want %v, %v", path, want, err)
 		}
+	}
+}
+
+// TestLifeWithoutItsCreation bounds the life of a namespace, the history of which has been purged, by the second of its creation.
+func TestLifeWithoutItsCreation(t *testing.T) {
+	now := time.Now().Add(-time.Hour).Truncate(time.Second) // purging looks at the real clock
+	var clock atomic.Int64
+	clock.Store(now.UnixMilli())
+	s := storetest.Open(t, engines.SQLite, sqlstore.Options{History: time.Hour, CompactInterval: time.Hour, Now: func() time.Time { return time.UnixMilli(clock.Load()) }})
+	l := &Log{Store: s, Transformer: func(schema.GroupResource) value.Transformer { return identity.NewEncryptCheckTransformer() }}
+	write := func(resource, uid string, previous *sqlstore.Record) *sqlstore.Record {
+		w := &sqlstore.Write{
+			Operation: "create", Resource: sqlstore.Resource{Name: resource}, Key: "shop", Name: "shop", UID: uid, Previous: previous, Labels: "{}", Fields: "{}",
+			Value: fmt.Appendf(nil, `{"metadata":{"uid":%q,"creationTimestamp":%q}}`, uid, now.UTC().Format(time.RFC3339)),
+		}
+		if previous != nil {
+			w.Operation = "update"
+		}
+		revision, err := s.Write(t.Context(), w)
+		harness.Must(t, err)
+		return &sqlstore.Record{Revision: revision, Key: "shop", Labels: "{}", Fields: "{}", Value: w.Value}
+	}
+	former := write("others", "a", nil)
+	clock.Add(900)
+	made := write("namespaces", "s", nil)
+	within := write("others", "a", former)
+	clock.Add(100)
+	later := write("others", "a", within)
+	shop := object{namespaces, "", "shop"}
+	from := func() int64 {
+		found, err := l.lifeOf(t.Context(), shop)
+		harness.Must(t, err)
+		return found.from
+	}
+	if from() != made.Revision {
+		t.Errorf("it begins with %d, want %d", from(), made.Revision)
+	}
+	changed := write("namespaces", "s", made)
+	harness.Must(t, s.Purge(t.Context(), sqlstore.Resource{Name: "namespaces"}, "shop", sqlstore.Author{}))
+	write("namespaces", "s", changed)
+	harness.Must(t, s.Compact(t.Context(), changed.Revision))
+	if from() != made.Revision {
+		t.Errorf("it is forgotten that it begins with %d: %d", made.Revision, from())
+	}
+	l.lives.known = nil
+	if from() != later.Revision {
+		t.Errorf("with its creation purged, it begins with %d, want %d", from(), later.Revision)
 	}
 }

@@ -80,10 +80,13 @@ func (l *Log) lifeOf(ctx context.Context, o object) (life, error) {
 	if err != nil || found.UID == "" {
 		return life{}, err
 	}
-	known = lived{version, life{found.UID, found.First}}
+	now := lived{version, life{found.UID, found.First}}
 	if !found.Whole {
-		if known.from, err = l.born(ctx, o, found); err != nil {
+		if now.from, err = l.born(ctx, o, found); err != nil {
 			return life{}, err
+		}
+		if known.uid == now.uid { // when more was known
+			now.from = min(now.from, known.from)
 		}
 	}
 	l.lives.mu.Lock()
@@ -91,8 +94,8 @@ func (l *Log) lifeOf(ctx context.Context, o object) (life, error) {
 	if l.lives.known == nil || len(l.lives.known) >= maxLives {
 		l.lives.known = map[object]lived{}
 	}
-	l.lives.known[o] = known
-	return known.life, nil
+	l.lives.known[o] = now
+	return now.life, nil
 }
 
 // born returns a revision at which an object surely existed, of whose creation history knows no more than what the object says: that it was in

@@ -48,11 +48,11 @@ func (c catalog) serving(gv schema.GroupVersion) []definition {
 	return slices.DeleteFunc(established(inGroup), func(d definition) bool { return !apihelpers.HasServedCRDVersion(d, gv.Version) })
 }
 
-// established returns those of the definitions that are established, by name.
+// established returns those of the definitions that are established and may be served, by name.
 func established(definitions []any) []definition {
 	var found []definition
 	for _, o := range definitions {
-		if d := o.(definition); apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+		if d := o.(definition); !reserved(d.Spec.Group) && apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 			found = append(found, d)
 		}
 	}

@@ -39,9 +39,9 @@ import (
 )
 
 // ServeHTTP serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
-// gets 404, or 503 while HasSynced is false. It needs the request's RequestInfo.
+// gets 404, or 503 while HasSynced is false; so does one for a resource in a reserved group. It needs the request's RequestInfo.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if info, _ := request.RequestInfoFrom(r.Context()); info.IsResourceRequest {
+	if info, _ := request.RequestInfoFrom(r.Context()); info.IsResourceRequest && !reserved(info.APIGroup) {
 		s.serveResource(w, r, info)
 		return
 	}

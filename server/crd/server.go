@@ -53,6 +53,7 @@ type Server struct {
 	keep      time.Duration
 	catalog   catalog
 	published *publisher
+	refused   *refusals
 
 	// resources is upstream's handler. It has no exported type.
 	resources interface {
@@ -154,6 +155,9 @@ func New(c Config) (*Server, error) {
 	} else if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
 		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
 	}
+	if s.refused, err = newRefusals(s); err != nil {
+		return nil, err
+	}
 	if s.published, err = newPublisher(s.informer.Informer(), s.catalog, c.Discovery); err != nil {
 		return nil, err
 	}
@@ -230,6 +234,7 @@ const workers = 5
 //	nonstructuralschema  reports schemas that are not structural
 //	apiapproval          reports *.k8s.io groups without approval
 //	finalizer            deletes custom resources before their definition
+//	refusals             says of definitions in sqube's own API groups that they are not served
 func (s *Server) Run(ctx context.Context) {
 	s.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
@@ -260,6 +265,7 @@ func (s *Server) control(ctx context.Context) {
 		func(ctx context.Context) { approval.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { finalizing.RunWithContext(workers, ctx) },
 		func(ctx context.Context) { s.inUse.run(ctx, s.keep) },
+		s.refused.run,
 	} {
 		running.Go(func() { run(ctx) })
 	}

@@ -33,6 +33,7 @@ func NewGroup(storage generic.StorageDecorator) (*genericapiserver.APIGroupInfo,
 	if err != nil {
 		return nil, fmt.Errorf("build the storage of customresourcedefinitions: %w", err)
 	}
+	definitions.CreateStrategy, definitions.UpdateStrategy = createUnreserved{definitions.CreateStrategy}, updateUnreserved{definitions.UpdateStrategy}
 	group := genericapiserver.NewDefaultAPIGroupInfo(
 		apiextensions.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[apiextensionsv1.SchemeGroupVersion.Version] = map[string]rest.Storage{

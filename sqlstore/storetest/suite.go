@@ -45,6 +45,7 @@ func Run(t *testing.T, open Opener) {
 		{"ClocksOfServers", testClocksOfServers},
 		{"Past", testPast},
 		{"PastOfOthers", testPastOfOthers},
+		{"Life", testLife},
 		{"Forget", testForget},
 		{"Purge", testPurge},
 		{"PurgeWhileMoving", testPurgeWhileMoving},

@@ -171,7 +171,7 @@ func (f *asked) diff(t *testing.T) {
 `, f.created, f.painted))
 	f.prints(t, "diff pod/web -n shop --from "+f.painted+" --to "+f.painted, 0, `^$`)
 	printed, code := f.sqube(t, "diff -n shop --from "+f.painted)
-	for _, part := range []string{"+    l7: \"y\"\n", "@@ -0,0 +1,", "+  code: '***'\n", "now/rbac.authorization.k8s.io.v1.RoleBinding.shop.vic\n"} {
+	for _, part := range []string{"+    l7: \"y\"\n", "@@ -0,0 +1,", "+  code: (1 bytes)\n", "now/rbac.authorization.k8s.io.v1.RoleBinding.shop.vic\n"} {
 		if code != 1 || !strings.Contains(printed, part) {
 			t.Errorf("the diff has exit code %d and not %q:\n%.3000s", code, part, printed)
 		}

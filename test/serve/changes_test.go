@@ -59,9 +59,13 @@ func TestChanges(t *testing.T) {
 		t.Run("authors", f.authors)
 		t.Run("authors in the database", func(t *testing.T) { f.databaseKnowsAuthors(t, engine.Datastore) })
 		t.Run("owners", f.owners)
+		t.Run("secrets", f.secretValues)
 		t.Run("documents", f.documents)
 		t.Run("watch", f.watch)
 		t.Run("exact", f.exact)
+		t.Run("former", f.former)
+		t.Run("names", f.namesAgain)
+		t.Run("definition", f.formerDefinition)
 	})
 }
 
@@ -181,7 +185,7 @@ func (f *history) kubectlShows(t *testing.T) {
 \d+ +\d+s +create +configmap/settings +kubernetes-admin +maker +<none>
 \d+ +\d+s +update +configmap/settings +kubernetes-admin +painter +\.data\.color: red → blue
 $`},
-		{"get changes -n bank --field-selector kind=secret,operation=update -o wide", `VALUES\n\d+ .* \.data\.code: MTIzNA== → NDMyMQ==\n$`},
+		{"get changes -n bank --field-selector kind=secret,operation=update -o wide", `VALUES\n\d+ .* \.data\.code: \(4 bytes\) → \(4 bytes\)\n$`},
 		{"get changes -A --field-selector kind=Namespace,name=shop", `^NAMESPACE +REVISION .*\n +\d+ +\d+s +create +namespace/shop `},
 		{"get changes -n shop -o yaml --field-selector field=.data.color", "changed:\n  - new: blue\n    old: red\n    path: .data.color\n"},
 		{"explain changes.changed.path", `\.spec\.template\.spec\.containers\[name=web\]\.image`},

@@ -317,6 +317,9 @@ func (f *undone) rights(t *testing.T) {
 	printed := undo(t, viewer, "cm/seen", "-n", "rights", "--apply")
 	has(t, printed, `create  configmaps rights/seen (failed): configmaps is forbidden: User "viewer" cannot create resource "configmaps" in API group "" in the namespace "rights"`)
 	says(t, undo(t, viewer, "secret/hidden", "-n", "rights"), fmt.Sprintf(unknown, "secrets rights/hidden"))
+	says(t, undo(t, viewer, "--user", "root", "-n", "rights"), "There is nothing to undo, as far as you may know.\n") // which does not name objects
+	allow("list", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}})
+	untilSays("kept", "--user", "root", "-n", "rights")
 	if printed := undo(t, viewer, "--user", "root", "-n", "rights", "-o", "json"); strings.Contains(printed, "hidden") || !strings.Contains(printed, "kept") {
 		t.Errorf("of all that root did, viewer sees %s", printed)
 	}

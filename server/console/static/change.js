@@ -25,9 +25,9 @@ export function fieldPath(path) {
   return h('span', { class: 'path' }, h('span', { class: 'muted' }, parts.slice(0, -last).join('')), parts.slice(-last).join(''));
 }
 
-const valueLines = (sign, name, v, bytes) => v !== undefined && h('div', { class: `diff-line ${name}` },
+const valueLines = (sign, name, v, bytes, hidden) => (hidden ? bytes !== undefined : v !== undefined) && h('div', { class: `diff-line ${name}` },
   h('span', { class: 'sign', 'aria-label': name === 'old' ? 'old' : 'new' }, sign),
-  h('span', {}, value(v), bytes && h('span', { class: 'muted' }, ` … ${bytes} bytes`)));
+  hidden ? h('span', { class: 'muted', title: 'Secret values are not shown' }, `${bytes} bytes`) : h('span', {}, value(v), bytes && h('span', { class: 'muted' }, ` … ${bytes} bytes`)));
 
 /** fields shows changed fields with their old and new values, at first so many. */
 export function fields(changed, most = 12) {
@@ -41,7 +41,7 @@ export function fields(changed, most = 12) {
 }
 
 function field(f) {
-  return h('div', { class: 'field' }, fieldPath(f.path), h('div', { class: 'diff' }, valueLines('−', 'old', f.old, f.oldBytes), valueLines('+', 'new', f.new, f.newBytes)));
+  return h('div', { class: 'field' }, fieldPath(f.path), h('div', { class: 'diff' }, valueLines('−', 'old', f.old, f.oldBytes, f.hidden), valueLines('+', 'new', f.new, f.newBytes, f.hidden)));
 }
 
 /** verbs are the operations in the past tense. */
@@ -81,6 +81,7 @@ export function summary(c) {
   const changed = (c.changed ?? []).toSorted((a, b) => isStatus(a.path) - isStatus(b.path)), [f] = changed;
   if (!f) return h('span', { class: 'muted' }, c.changedUnknown ? 'no longer known' : '');
   const short = f.path.length > 40 ? `…${split(f.path).slice(-2).join('')}` : f.path;
-  return h('span', { class: 'mono summary' }, h('span', { class: 'muted' }, `${short} `), f.old !== undefined && h('del', {}, value(f.old)), f.old !== undefined && f.new !== undefined && ' → ', f.new !== undefined && h('ins', {}, value(f.new)),
+  const text = (v, bytes) => (f.hidden ? bytes !== undefined && `${bytes} bytes` : v !== undefined && value(v)), old = text(f.old, f.oldBytes), now = text(f.new, f.newBytes);
+  return h('span', { class: 'mono summary' }, h('span', { class: 'muted' }, `${short} `), old !== false && h('del', {}, old), old !== false && now !== false && ' → ', now !== false && h('ins', {}, now),
     changed.length > 1 && h('span', { class: 'muted' }, ` +${changed.length - 1}`));
 }

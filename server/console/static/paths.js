@@ -51,23 +51,23 @@ function below(path, parent) {
   return above.length < parts.length && above.every((p, i) => p === parts[i]) ? parts.slice(above.length) : null;
 }
 
-/** fold joins changes of one object, oldest first, into what has changed from the first to the last. */
+/** fold joins changes of one object, oldest first, into what has changed from the first to the last. Of hidden values, only sizes are known. */
 export function fold(changes) {
   const fields = new Map();
   for (const f of changes.flatMap((c) => c.changed ?? [])) {
-    const parent = [...fields.values()].find((p) => below(f.path, p.path));
+    const parent = [...fields.values()].find((p) => p.hidden === f.hidden && below(f.path, p.path));
     if (parent) {
-      parent.new = withPart(parent.new, below(f.path, parent.path), f.new);
+      if (!f.hidden) parent.new = withPart(parent.new, below(f.path, parent.path), f.new);
       continue;
     }
-    let { old } = fields.get(f.path) ?? f;
+    let { old, oldBytes } = fields.get(f.path) ?? f;
     for (const child of [...fields.values()]) {
-      const parts = below(child.path, f.path);
+      const parts = child.hidden === f.hidden && below(child.path, f.path);
       if (!parts) continue;
-      old = withPart(old, parts, child.old);
+      if (!f.hidden) old = withPart(old, parts, child.old);
       fields.delete(child.path);
     }
-    fields.set(f.path, { path: f.path, old, new: f.new });
+    fields.set(f.path, f.hidden ? { path: f.path, hidden: true, oldBytes, newBytes: f.newBytes } : { path: f.path, old, new: f.new });
   }
-  return [...fields.values()].filter((f) => JSON.stringify(f.old) !== JSON.stringify(f.new)).sort((a, b) => (a.path < b.path ? -1 : 1));
+  return [...fields.values()].filter((f) => f.hidden || JSON.stringify(f.old) !== JSON.stringify(f.new)).sort((a, b) => (a.path < b.path ? -1 : 1));
 }
