@@ -10,7 +10,9 @@ const lostResource = "lost"
 const InternalGroup = "sqube.io"
 
 // IsLost reports whether a block stands for lost revisions.
-func (b *Block) IsLost() bool { return b.Group == InternalGroup && b.Resource == lostResource && b.Key == "" }
+func (b *Block) IsLost() bool {
+	return b.Group == InternalGroup && b.Resource == lostResource && b.Key == ""
+}
 
 // NotLost is the condition that a block does not stand for lost revisions.
 const NotLost = "NOT (api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = '')"

@@ -311,7 +311,7 @@ func servingApproverBinding() rbacv1.ClusterRoleBinding {
 	}
 }
 
-// historyRoles let everyone with the role view, edit or admin read the changes of the objects that they may get, and those with edit or
+// historyRoles let everyone with the role view, edit or admin read the changes of the objects that they may see, and those with edit or
 // admin undo changes. What an undo reads and writes takes the rights for that besides.
 func historyRoles() []rbacv1.ClusterRole {
 	role := func(name, part, resource string, verbs ...string) rbacv1.ClusterRole {

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
@@ -136,7 +138,7 @@ func TestLifeWithoutItsCreation(t *testing.T) {
 	later := write("others", "a", within)
 	shop := object{namespaces, "", "shop"}
 	from := func() int64 {
-		found, err := l.lifeOf(t.Context(), shop)
+		found, err := l.lifeOf(t.Context(), shop, 0)
 		harness.Must(t, err)
 		return found.from
 	}
@@ -153,5 +155,20 @@ func TestLifeWithoutItsCreation(t *testing.T) {
 	l.lives.known = nil
 	if from() != later.Revision {
 		t.Errorf("with its creation purged, it begins with %d, want %d", from(), later.Revision)
+	}
+
+	// What does not exist now has nothing to hide since it has not changed.
+	l.Authorizer = authorizerfactory.NewAlwaysDenyAuthorizer()
+	gone := write("gone", "g", nil)
+	_, err := s.Write(t.Context(), &sqlstore.Write{Operation: "delete", Resource: sqlstore.Resource{Name: "gone"}, Key: "shop", Name: "shop", Previous: gone, Labels: "{}", Fields: "{}"})
+	harness.Must(t, err)
+	for resource, lasts := range map[string]bool{"gone": false, "never": true} {
+		r, o := l.rightsOf(&user.DefaultInfo{Name: "jane"}), object{schema.GroupResource{Resource: resource}, "", "shop"}
+		if err := r.reaches(t.Context(), o, "shop", gone.Revision+2); err != nil {
+			t.Errorf("reading %s since it does not exist: %v", resource, err)
+		}
+		if err := r.reaches(t.Context(), o, "shop", gone.Revision); lasts != (err == nil) || !lasts && !apierrors.IsForbidden(err) {
+			t.Errorf("reading %s of before: %v", resource, err)
+		}
 	}
 }

@@ -1,8 +1,10 @@
 // Package changes serves the history of the cluster as an API: group history.sqube.io, resource changes.
 //
-//	the log ──► Log.Each: selected, allowed, decrypted ──► REST: list, get, watch, Tables
+//	the log ──► Log.Each: selected, allowed (rights.go), decrypted ──► REST: list, get, watch, Tables
 //
-// A user sees the changes of objects that they may get. What is hidden leaves no trace: no gap in a page, no count, no event.
+// A user sees the changes of objects that they may list, or get if they name them, in the lives of these objects, their namespaces and
+// definitions. What is hidden leaves no trace: no gap in a page, no count, no event. Reads of other resources at former revisions are bounded
+// in the same way, by Log.Guard. Of secret values, only a get of one change shows more than sizes.
 package changes
 
 import (

@@ -42,9 +42,12 @@ var (
 
 // life is how long the object exists that now has a name.
 type life struct {
-	uid  string // "" if there is none
+	uid  string // "" if there is none; perhaps unknown
 	from int64  // the revision of its creation, or a later one if that is not known exactly
 }
+
+// unknown is no uid.
+const unknown = "?"
 
 // includes reports whether what happened at a revision, in what an object holds or to itself, was in its life.
 func (l life) includes(revision int64) bool { return l.uid != "" && revision >= l.from }
@@ -62,14 +65,18 @@ type lived struct {
 
 const maxLives = 10000
 
-// lifeOf returns the life of an object. If nothing has changed since the last call, that takes a look into memory.
-func (l *Log) lifeOf(ctx context.Context, o object) (life, error) {
+// lifeOf returns the life of an object. If nothing has changed since the last call, that takes a look into memory. So it does if the version of
+// now is from a revision that is enough; then the life begins with that, for all that is known.
+func (l *Log) lifeOf(ctx context.Context, o object, enough int64) (life, error) {
 	resource, key := o.stored()
 	page, err := l.Store.Page(ctx, sqlstore.Query{Resource: resource, Exactly: &key, WithoutValues: true})
 	if err != nil || len(page.Records) == 0 {
 		return life{}, err
 	}
 	version := page.Records[0].Revision
+	if version <= enough {
+		return life{unknown, version}, nil
+	}
 	l.lives.mu.Lock()
 	known := l.lives.known[o]
 	l.lives.mu.Unlock()

@@ -120,7 +120,7 @@ func (r *rights) lifeOf(ctx context.Context, o object) (life, error) {
 	if known, ok := r.lives[o]; ok {
 		return known, nil
 	}
-	found, err := r.log.lifeOf(ctx, o)
+	found, err := r.log.lifeOf(ctx, o, 0)
 	if err != nil {
 		return life{}, err
 	}
@@ -237,7 +237,7 @@ func (l *Log) Guard(ctx context.Context, p apistorage.Past) error {
 // reaches returns an error if what was at a revision, and is read from there on, was before the life of an object. name is what the right to
 // that is for.
 func (r *rights) reaches(ctx context.Context, of object, name string, first int64) error {
-	now, err := r.lifeOf(ctx, of)
+	now, err := r.log.lifeOf(ctx, of, first)
 	if err != nil || now.includes(first) {
 		return err
 	}

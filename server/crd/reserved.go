@@ -3,6 +3,7 @@ package crd
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // ownGroup and what ends with it are sqube's: its rows that are no objects of the API have resources in it, and its API is in it. Nobody
@@ -96,7 +96,7 @@ func (r *refusals) run(ctx context.Context) {
 func (r *refusals) say(ctx context.Context, d definition) {
 	if !r.logged[d.Name] {
 		r.logged[d.Name] = true
-		klog.FromContext(ctx).Info("A CustomResourceDefinition is not served: "+reservedMessage+". Its objects stay stored until it is deleted", "definition", d.Name)
+		slog.Warn("a CustomResourceDefinition is not served: "+reservedMessage+"; its objects stay stored until it is deleted", "definition", d.Name)
 	}
 	said := d.DeepCopy()
 	apihelpers.SetCRDCondition(said, apiextensionsv1.CustomResourceDefinitionCondition{
@@ -104,6 +104,6 @@ func (r *refusals) say(ctx context.Context, d definition) {
 	})
 	// If it fails, another write will be seen, and this is tried again.
 	if _, err := r.client.CustomResourceDefinitions().UpdateStatus(ctx, said, metav1.UpdateOptions{}); err != nil {
-		klog.FromContext(ctx).V(2).Info("Writing the status of a CustomResourceDefinition failed", "definition", d.Name, "err", err)
+		slog.Debug("writing the status of a CustomResourceDefinition failed", "definition", d.Name, "error", err)
 	}
 }

@@ -297,6 +297,12 @@ func (f *history) formerDefinition(t *testing.T) {
 func (f *history) secretValues(t *testing.T) {
 	revisions, _ := f.list(t, "", "bank", metav1.ListOptions{FieldSelector: "name=door,operation=update"})
 	f.shows(t, revisions[0], "bank", "MTIzNA==", "4 bytes", "NDMyMQ==", "4 bytes")
+	watching, err := f.changes("", "bank").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + revisions[0]})
+	harness.Must(t, err)
+	defer watching.Stop()
+	if event := fmt.Sprint((<-watching.ResultChan()).Object); strings.Contains(event, "NDMyMQ") || !strings.Contains(event, "hidden:true") {
+		t.Errorf("a watch sends %s", event)
+	}
 }
 
 // shows prints a change of values with those sizes.
