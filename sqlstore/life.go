@@ -12,23 +12,26 @@ import (
 type Life struct {
 	// UID is that of the object, "" if there is none.
 	UID string
-	// First is the first revision of it that is kept. If Whole is set, it is its creation.
+	// First is the first revision of it that is kept. If Whole is set, it is its creation, other than by ImportAuthor.
 	First int64
 	Whole bool
 	// Former is the last revision known of another object with the key; 0 if none is. It is only set without Whole.
 	Former int64
 }
 
+// ImportAuthor is who creates objects in the log that have been created elsewhere before.
+const ImportAuthor = "system:sqube:import"
+
 // LifeOf returns how long the live object at a key is known to exist.
 func (s *Store) LifeOf(ctx context.Context, resource Resource, key string) (l Life, err error) {
-	b := s.statement().of("get", resource).add("WITH RECURSIVE version (id, replaces, operation, uid) AS (SELECT id, replaces, operation, uid FROM log WHERE replaced_by IS NULL")
+	b := s.statement().of("get", resource).add("WITH RECURSIVE version (id, replaces, operation, uid, author) AS (SELECT id, replaces, operation, uid, user_name FROM log WHERE replaced_by IS NULL")
 	b.add(" AND api_group = " + b.arg(resource.Group) + " AND resource = " + b.arg(resource.Name) + " AND key = " + b.arg(key))
-	b.add(" UNION ALL SELECT l.id, l.replaces, l.operation, l.uid FROM version v JOIN log l ON l.id = v.replaces WHERE v.operation <> 'create')")
-	b.add(" SELECT id, operation, uid FROM version ORDER BY id LIMIT 1")
+	b.add(" UNION ALL SELECT l.id, l.replaces, l.operation, l.uid, l.user_name FROM version v JOIN log l ON l.id = v.replaces WHERE v.operation <> 'create')")
+	b.add(" SELECT id, operation, uid, author FROM version ORDER BY id LIMIT 1")
 	err = s.run(ctx, b, func(row dialect.Row) error {
-		var operation string
-		err := row.Scan(&l.First, &operation, &l.UID)
-		l.Whole = dialect.Operation(operation) == dialect.Create
+		var operation, author string
+		err := row.Scan(&l.First, &operation, &l.UID, &author)
+		l.Whole = dialect.Operation(operation) == dialect.Create && author != ImportAuthor
 		return err
 	})
 	if err != nil || l.UID == "" || l.Whole {
@@ -39,7 +42,7 @@ func (s *Store) LifeOf(ctx context.Context, resource Resource, key string) (l Li
 			l.Former = version.ID
 			return errEnough
 		}
-		l.First, l.Whole = version.ID, version.Operation == dialect.Create
+		l.First, l.Whole = version.ID, version.Operation == dialect.Create && version.User != ImportAuthor
 		if l.Whole {
 			return errEnough
 		}

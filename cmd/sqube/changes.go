@@ -37,10 +37,10 @@ func changesCommand() *cobra.Command {
 		Use:   "changes [RESOURCE NAME]",
 		Short: "List and follow what changed in the cluster, by whom",
 		Long: `List and follow what changed in a namespace, in the cluster, or of an object: when, by
-whom, and which fields, with their old and new values. It asks the server, so it shows
-the changes of objects that you may get, as far back as the server keeps them, like
-kubectl get changes. For what a database, a backup's or an archive holds of an object,
-without a server, there is sqube history.`,
+whom, and which fields, with their old and new values, of secret ones their sizes. It
+asks the server, so it shows the changes of objects that you may list, as far back as
+the server keeps them, like kubectl get changes. For what a database, a backup's or an
+archive holds of an object, without a server, there is sqube history.`,
 		Example: `  sqube changes -n shop --since 10m
   sqube changes deploy/web -n shop --field .spec.template
   sqube changes -A --user jane --operation delete

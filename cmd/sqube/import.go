@@ -123,7 +123,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 			if e.TTL != 0 {
 				result.Write.ExpiresAt = time.Now().Add(e.TTL).UnixMilli()
 			}
-			return add(result.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: importUser}, time.Now()))
+			return add(result.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
 		})
 		if err == nil && read.Load() == 0 {
 			err = fmt.Errorf("no key of the source begins with %s: give the --etcd-prefix of its kube-apiserver", prefix)
@@ -146,9 +146,6 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	}
 	return nil
 }
-
-// importUser is recorded in the log as the writer of imported objects.
-const importUser = "system:sqube:import"
 
 func (i *importer) open(ctx context.Context, source string) (etcdsource.Source, error) {
 	switch i.from {

@@ -47,6 +47,15 @@ func testLife(t *testing.T, open Opener) {
 		t.Errorf("the last revision is %d, %v; want %d", last, err, r.Revision)
 	}
 
+	// When an imported object was created, its row does not say.
+	imported := put("imported", `{"n":1}`, nil)
+	imported.UID = "third"
+	revision, err := s.Write(sqlstore.WithAuthor(t.Context(), sqlstore.Author{User: sqlstore.ImportAuthor}), imported)
+	harness.Must(t, err)
+	if got, err := s.LifeOf(t.Context(), things, "imported"); err != nil || got != (sqlstore.Life{UID: "third", First: revision}) {
+		t.Errorf("imported: it lives %+v, %v", got, err)
+	}
+
 	// Rows that have the name of those that record lost revisions are no such.
 	lost := sqlstore.Resource{Group: "sqube.io", Name: "lost"}
 	named := put("a", `{"n":1}`, nil)
