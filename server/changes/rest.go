@@ -171,7 +171,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
-	at, kept, err := r.begin(ctx, options)
+	at, kept, err := r.begin(ctx, reader.rights, options)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 }
 
 // begin returns where a list begins or continues, and how far back changes are kept if it begins.
-func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) (position, *Kept, error) {
+func (r *REST) begin(ctx context.Context, rights *rights, options *internalversion.ListOptions) (position, *Kept, error) {
 	if options.Continue != "" {
 		if options.ResourceVersion != "" && options.ResourceVersion != "0" {
 			return position{}, nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -250,7 +250,9 @@ func (r *REST) begin(ctx context.Context, options *internalversion.ListOptions) 
 		at.Snapshot = log.Revision
 	}
 	kept := &Kept{Revision: fmt.Sprint(max(since.Revision, 1)), Since: metav1.NewTime(time.UnixMilli(since.At).UTC())}
-	kept.addRoom(ctx, r.log.Store.Stats().History)
+	if err == nil {
+		err = kept.addRoom(ctx, rights, r.log.Store.Stats().History)
+	}
 	return at, kept, apistorage.ClientError(err)
 }
 
