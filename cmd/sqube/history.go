@@ -147,7 +147,10 @@ func written(v *inspect.Version) string {
 
 func (i *inspector) change(cmd *cobra.Command, v *inspect.Version) (change, error) {
 	c := change{Revision: v.ID, Time: written(v), Operation: v.Operation, User: v.User, ImpersonatedUser: v.ImpersonatedUser, Manager: v.FieldManager}
-	if v.Operation != dialect.Update || v.Previous == nil {
+	if v.Fields != nil {
+		c.Changed = append([]string{}, v.Fields.Paths...)
+	}
+	if v.Operation != dialect.Update || v.Previous == nil || v.GivenUp {
 		return c, nil
 	}
 	before, err := i.value(cmd.Context(), v.Key, v.Previous)
