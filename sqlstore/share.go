@@ -29,7 +29,8 @@ type share struct {
 	bytes           int64
 }
 
-// giveUp makes history give way until it takes no more than so many bytes. It returns how many blocks have changed.
+// giveUp makes history give way until it takes no more than so many bytes. If these are less than Options.HistoryBytes, since the disk is full,
+// only values are given up for them. It returns how many blocks have changed.
 func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 	for {
 		_, valueBytes, err := s.shares(ctx, 0)
@@ -41,11 +42,11 @@ func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 			return n, err
 		}
 		changed := 0
-		if most := limit / bareShare; bareBytes > most {
+		if most := max(limit, s.opts.HistoryBytes) / bareShare; bareBytes > most {
 			changed, err = s.shed(ctx, 1, bare, bareBytes-most, leaveOut)
 			bareBytes = most
 		}
-		if excess := valueBytes - (limit - bareBytes); err == nil && excess > 0 {
+		if excess := valueBytes - max(0, limit-bareBytes); err == nil && excess > 0 {
 			var stripped int
 			stripped, err = s.giveUpValues(ctx, excess, limit/objectShare)
 			changed += stripped
