@@ -124,8 +124,8 @@ export class Overview {
     const tile = (name, v, hint) => h('div', { class: 'tile' }, h('h3', {}, name), h('div', { class: 'big' }, v), h('p', { class: 'muted small' }, hint));
     const bytes = metric('sqube_store_database_bytes'), lag = metric('sqube_store_tail_lag_seconds'), packed = metric('sqube_store_history_bytes');
     fill(this.numbers,
-      kept?.gaveWay && tile('Values go back', kept.valuesSince ? ago(Date.now() - Date.parse(kept.valuesSince)) : `to ${kept.valuesRevision}`, `older ones gave way for room: most were by ${kept.gaveWay.slice(0, 2).map((g) => who(g.user) + (g.namespace ? ` in ${g.namespace}` : '')).join(', ')}`),
       kept && tile('History goes back', ago(Date.now() - Date.parse(kept.since)), `to ${clock(Date.parse(kept.since))}${Number.isFinite(packed) ? `, ${(packed / 1e6).toFixed(1)} MB packed` : ''}`),
+      kept?.gaveWay && tile('Values go back', kept.valuesSince ? ago(Date.now() - Date.parse(kept.valuesSince)) : `to ${kept.valuesRevision}`, `older ones gave way for room: most were by ${kept.gaveWay.slice(0, 2).map((g) => who(g.user) + (g.namespace ? ` in ${g.namespace}` : '')).join(', ')}`),
       tile('Changes in the last hour', count(hour.length) + (more && hour.length === changes.length ? '+' : ''), `by ${new Set(hour.map((c) => c.user)).size} authors`),
       Number.isFinite(bytes) && tile('Database', `${(bytes / 1e6).toFixed(1)} MB`, `${count(metric('sqube_store_live_rows'))} objects`),
       Number.isFinite(lag) && tile('Watches lag by', lag < 0.0005 ? '0 ms' : `${Math.round(lag * 1000)} ms`, `revision ${count(metric('sqube_store_revision'))}`));
