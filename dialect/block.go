@@ -185,3 +185,7 @@ FROM (SELECT CAST(? AS bigint) AS up_to) AS moved WHERE compacted < up_to OR pac
 func Jumped(revision string) string {
 	return "packed = CASE WHEN packed < compacted THEN packed ELSE " + revision + " END"
 }
+
+// PurgedInLog is the query for how many versions in the log have been purged: they are not kept when they leave it.
+const PurgedInLog = `SELECT count(*) FROM log WHERE replaced_by IS NOT NULL AND operation <> 'delete' AND EXISTS (
+  SELECT 1 FROM past WHERE past.api_group = log.api_group AND past.resource = log.resource AND past.key = log.key AND until >= replaced_by AND writers LIKE '[["purge",%')`

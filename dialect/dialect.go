@@ -65,8 +65,14 @@ type Engine interface {
 	// transaction. Nothing else changes the table past meanwhile. It returns how many blocks edit got.
 	EditPast(ctx context.Context, condition string, args []any, edit func([]*Block) (removed []int64, put []*Block, err error)) (int, error)
 
-	// Purge puts a block in the place of all blocks of its object that were current until its Until or before.
+	// Purge puts a block in the place of all blocks of its object that were current until its Until or before, and notes in the database
+	// that there is something to Erase.
 	Purge(ctx context.Context, b *Block) error
+
+	// Erase removes what was purged from where removed rows have left it in the database's files. It does nothing without a note of Purge,
+	// which it removes when all is done. It may take long, and others wait for it only for moments, except that on Postgres it locks a
+	// table that is not too large.
+	Erase(ctx context.Context) (Erased, error)
 
 	// Ask runs one statement that only reads, written by a user who must not be able to change anything: see Asked. It calls columns with
 	// the names of the result's columns, and row for each of its rows: nil, bool, int64, float64, string or []byte. It ends with ctx,
@@ -102,6 +108,16 @@ type Engine interface {
 	// Notifications returns a channel of newest revisions that other processes may have written. It is nil if there can be none
 	// (SQLite).
 	Notifications() <-chan int64
+}
+
+// Erased is what Erase has left for later.
+type Erased struct {
+	// Kept counts the purged versions that are still in the log.
+	Kept int64
+	// Left has for each other place where purged values may still be which it is and until when, or what to do, in words.
+	Left []string
+	// Again is set if Erase has to be called once more, when those versions have left the log, or when what is in the way may have ended.
+	Again bool
 }
 
 // Space is how much space a database takes on disk, in bytes.

@@ -85,7 +85,8 @@ func (t *timeMachine) operations() map[string]openapi.Serves {
 				return action == "post"
 			}
 			own := storage.(rest.Scoper).NamespaceScoped() == (scope == apiextensionsv1.NamespaceScoped)
-			return own && does(storage, action)
+			_, everywhere := storage.(handlers.CollectionDeleterEverywhere)
+			return (own || everywhere && action == "deletecollection") && does(storage, action)
 		}
 	}
 	return served

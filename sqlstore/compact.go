@@ -50,7 +50,7 @@ func (s *Store) compact(ctx context.Context) {
 			rested >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {
 			target = max(target, old)
 		}
-		if newest == measured && target <= done && !s.full.Load() {
+		if newest == measured && target <= done && !s.full.Load() && !s.unerased.Load() {
 			// An idle cluster writes nothing.
 			if s.alone && newest <= done && !s.untilCommit(ctx) {
 				return
@@ -78,6 +78,9 @@ func (s *Store) compact(ctx context.Context) {
 				s.size.caughtUp()
 			}
 			failing = ""
+			if last.Equal(now) || s.unerased.Load() {
+				s.eraseRest(ctx)
+			}
 		} else if ctx.Err() == nil && err.Error() != failing {
 			failing = err.Error()
 			s.opts.Log.Error("compaction failed; retrying", "error", err)

@@ -9,28 +9,49 @@ import (
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
+// Erased is what a purge has left.
+type Erased = dialect.Erased
+
 // ErrNoHistory is returned by Purge if no version of the object was replaced or deleted.
 var ErrNoHistory = errors.New("there is no history of the object")
 
 // Purge removes all versions of an object that have been replaced or deleted, for good. What remains is that this happened, when and by
-// whom. Those that have not left the log yet do so within Retention, and are then not kept; until then they can be read.
-func (s *Store) Purge(ctx context.Context, resource Resource, key string, by Author) error {
+// whom. Those that have not left the log yet do so within Retention, and are then not kept; until then they can be read. It returns what
+// is left in the files of the database.
+func (s *Store) Purge(ctx context.Context, resource Resource, key string, by Author) (left Erased, err error) {
 	first, until, err := s.history(ctx, resource, key)
 	if err != nil {
-		return err
+		return left, err
 	}
 	if first == nil {
-		return ErrNoHistory
+		return left, ErrNoHistory
 	}
 	signed := &dialect.Write{WrittenAt: time.Now().UnixMilli()}
 	by.sign(signed)
 	b, err := history.Purged(first, until, signed)
 	if err != nil {
-		return err
+		return left, err
 	}
 	bounded, cancel := s.bounded(ctx)
 	defer cancel()
-	return s.engine.Purge(bounded, b)
+	if err := s.engine.Purge(bounded, b); err != nil {
+		return left, err
+	}
+	return s.erase(ctx)
+}
+
+// erase has the engine erase what was purged, and remembers whether that has to be tried again.
+func (s *Store) erase(ctx context.Context) (left Erased, err error) {
+	left, err = s.engine.Erase(ctx)
+	s.unerased.Store(err != nil || left.Again && left.Kept == 0) // what is kept leaves the log by a compaction, which erases
+	return left, err
+}
+
+// eraseRest erases what a purge, or a process before this one, could not erase.
+func (s *Store) eraseRest(ctx context.Context) {
+	if _, err := s.erase(ctx); err != nil && ctx.Err() == nil {
+		s.opts.Log.Error("what was purged is still in files of the database; trying again", "error", err)
+	}
 }
 
 // history returns the first version of an object that is no longer current, nil if there is none, and the revision up to which there are

@@ -183,6 +183,7 @@ type Store struct {
 	failing  bool                      // the last commit failed; only for the committer
 	full     atomic.Bool               // since there was no room on the disk
 	moved    atomic.Bool               // see inPlace
+	unerased atomic.Bool               // whether something that was purged may have to be erased; see erase
 	failures *failures
 	tailLag  tailLag
 	clock    clock
@@ -214,6 +215,7 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 		return nil, errors.Join(err, engine.Close())
 	}
 	s.compacted.Store(at.Compacted)
+	s.unerased.Store(true) // the process before may have been killed
 	if engine.Held() {
 		s.superseded.raise(at.Revision, at.Revision)
 	}

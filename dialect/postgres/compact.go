@@ -208,6 +208,16 @@ func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
 		if err == nil {
 			_, err = tx.Exec(ctx, putBlock, b.Values()...)
 		}
+		if err != nil {
+			return err
+		}
+		err = pgx.BeginFunc(ctx, tx, func(note pgx.Tx) error {
+			_, err := note.Exec(ctx, noteErase)
+			return err
+		})
+		if unsupported(err) { // or the table belongs to another user, and so is for the other to vacuum
+			err = nil
+		}
 		return err
 	}))
 }

@@ -103,8 +103,12 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 }
 
 // vacuum returns up to so many bytes of the free pages that need not be kept to the file system, and reports whether it returned
-// any. It can't in a file that was created without auto_vacuum, by other programs.
+// any. It can't in a file that was created without auto_vacuum, by other programs, and does not while pages are erased.
 func (e *Engine) vacuum(ctx context.Context, kept func(pages, pageSize int64) int64, most int64) (some bool, err error) {
+	if !e.erasing.TryLock() {
+		return false, nil
+	}
+	defer e.erasing.Unlock()
 	var pages, free, pageSize int64
 	err = e.writer.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&pages, &free, &pageSize)
 	if err != nil {

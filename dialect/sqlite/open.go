@@ -28,6 +28,7 @@ import (
 // Engine is a dialect.Engine on one SQLite file.
 type Engine struct {
 	moving   sync.Mutex // held while versions are moved into history, or purged from it
+	erasing  sync.Mutex // held while pages are erased, or moved
 	path     string     // without symbolic links
 	memory   string     // the name of a database in memory
 	lock     *os.File   // see lockDatabase; nil if the file is only read

@@ -136,7 +136,10 @@ func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
 			if _, err := tx.ExecContext(ctx, purgeBlocks, b.Group, b.Resource, b.Key, b.Until); err != nil {
 				return err
 			}
-			_, err := tx.StmtContext(ctx, e.write.putBlock).ExecContext(ctx, b.Values()...)
+			if _, err := tx.StmtContext(ctx, e.write.putBlock).ExecContext(ctx, b.Values()...); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, noteErase)
 			return err
 		})
 	})

@@ -99,22 +99,26 @@ func (e *Engine) rewriteWAL(ctx context.Context) (err error) {
 // truncateWAL tries to empty the write-ahead log, and waits up to wait for readers. It reports whether they hold it. It returns no
 // error: a commit will run into the same one.
 func (e *Engine) truncateWAL(ctx context.Context, wait time.Duration) (held bool) {
+	held, _ = e.tryTruncateWAL(ctx, wait)
+	return held
+}
+
+func (e *Engine) tryTruncateWAL(ctx context.Context, wait time.Duration) (held bool, err error) {
 	conn, err := e.writer.Conn(ctx)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer conn.Close()
 	defer func() {
 		// Even if ctx has ended: otherwise commits would keep the short timeout and fail.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "PRAGMA "+waitUpTo(busyTimeout))
 	}()
-	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(wait)); err == nil {
-		var pages, moved int
-		if conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&held, &pages, &moved) != nil {
-			return false
-		}
+	if _, err := conn.ExecContext(ctx, "PRAGMA "+waitUpTo(wait)); err != nil {
+		return false, err
 	}
-	return held
+	var pages, moved int
+	err = conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&held, &pages, &moved)
+	return held && err == nil, err
 }
 
 // waitUpTo is the pragma that makes a connection's statements wait up to d for a lock.

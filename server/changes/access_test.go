@@ -146,7 +146,8 @@ func TestLifeWithoutItsCreation(t *testing.T) {
 		t.Errorf("it begins with %d, want %d", from(), made.Revision)
 	}
 	changed := write("namespaces", "s", made)
-	harness.Must(t, s.Purge(t.Context(), sqlstore.Resource{Name: "namespaces"}, "shop", sqlstore.Author{}))
+	_, err := s.Purge(t.Context(), sqlstore.Resource{Name: "namespaces"}, "shop", sqlstore.Author{})
+	harness.Must(t, err)
 	write("namespaces", "s", changed)
 	harness.Must(t, s.Compact(t.Context(), changed.Revision))
 	if from() != made.Revision {
@@ -160,7 +161,7 @@ func TestLifeWithoutItsCreation(t *testing.T) {
 	// What does not exist now has nothing to hide since it has not changed.
 	l.Authorizer = authorizerfactory.NewAlwaysDenyAuthorizer()
 	gone := write("gone", "g", nil)
-	_, err := s.Write(t.Context(), &sqlstore.Write{Operation: "delete", Resource: sqlstore.Resource{Name: "gone"}, Key: "shop", Name: "shop", Previous: gone, Labels: "{}", Fields: "{}"})
+	_, err = s.Write(t.Context(), &sqlstore.Write{Operation: "delete", Resource: sqlstore.Resource{Name: "gone"}, Key: "shop", Name: "shop", Previous: gone, Labels: "{}", Fields: "{}"})
 	harness.Must(t, err)
 	for resource, lasts := range map[string]bool{"gone": false, "never": true} {
 		r, o := l.rightsOf(&user.DefaultInfo{Name: "jane"}), object{schema.GroupResource{Resource: resource}, "", "shop"}

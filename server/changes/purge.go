@@ -3,7 +3,10 @@ package changes
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,19 +34,43 @@ func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, 
 		return nil, apierrors.NewBadRequest("only the changes of one object can be purged: give the field selectors resource, such as secrets or deployments.apps, and name, and no others but namespace")
 	}
 	key := s.Name
-	if s.Namespace != nil && *s.Namespace != "" {
+	switch {
+	case s.Namespace == nil:
+		return nil, apierrors.NewBadRequest("give the field selector namespace, too, which is empty (namespace=) for an object without a namespace")
+	case *s.Namespace != "":
 		key = *s.Namespace + "/" + s.Name
 	}
 	of := schema.ParseGroupResource(resource)
 	if options != nil && len(options.DryRun) > 0 {
 		return nil, nil
 	}
-	err = r.log.Store.Purge(ctx, sqlstore.Resource{Group: of.Group, Name: of.Resource}, key, sqlstore.AuthorFrom(ctx))
-	if errors.Is(err, sqlstore.ErrNoHistory) {
+	left, err := r.log.Store.Purge(ctx, sqlstore.Resource{Group: of.Group, Name: of.Resource}, key, sqlstore.AuthorFrom(ctx))
+	switch {
+	case errors.Is(err, sqlstore.ErrNoHistory):
 		return nil, apierrors.NewNotFound(of, key)
+	case err != nil:
+		return nil, apistorage.ClientError(err)
 	}
-	return nil, apistorage.ClientError(err)
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusOK, Message: purged(of, key, left),
+		Details: &metav1.StatusDetails{Name: s.Name, Group: of.Group, Kind: of.Resource},
+	}, nil
 }
+
+// purged says what a purge has done, and what it has left.
+func purged(of schema.GroupResource, key string, left sqlstore.Erased) string {
+	text := fmt.Sprintf("the earlier versions of %s %s are purged", of, key)
+	if left.Kept > 0 {
+		text += fmt.Sprintf(", but %d of them can be read until they are packed (--retention), and are erased then", left.Kept)
+	}
+	if len(left.Left) > 0 {
+		text += ". They may still be in " + strings.Join(left.Left, "; in ")
+	}
+	return text
+}
+
+// DeletesCollectionEverywhere implements handlers.CollectionDeleterEverywhere: objects without a namespace are purged so.
+func (*REST) DeletesCollectionEverywhere() {}
 
 // ofOneObject reports whether a selection has nothing that selects among the changes of an object.
 func (s *Selection) ofOneObject() bool {

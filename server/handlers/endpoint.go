@@ -36,6 +36,13 @@ type CreaterInNamespaces interface {
 	CreatesInNamespaces()
 }
 
+// CollectionDeleterEverywhere is implemented by a storage whose collection can be deleted from in all namespaces at once, too, which takes
+// the right in all of them.
+type CollectionDeleterEverywhere interface {
+	rest.CollectionDeleter
+	DeletesCollectionEverywhere()
+}
+
 // routes has the methods of all paths of an endpoint.
 type routes struct {
 	collection methods // …/RESOURCE, within a namespace if it has one
@@ -108,6 +115,9 @@ func (e *routes) addCollection(c Config, b *routeBuilder) {
 	if handler := removeCollection(b.storage, b.scope, c.Admission); handler != nil {
 		const verb = request.MethodDeleteCollection
 		e.collection[http.MethodDelete] = b.route(verb, whole, handler, b.produced(verb, b.mediaTypes))
+		if _, ok := b.storage.(CollectionDeleterEverywhere); ok {
+			e.everywhere[http.MethodDelete] = b.route(verb, scopeCluster, handler, b.produced(verb, b.mediaTypes))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -35,6 +36,9 @@ func (s *Service) v2Of(d definition, version string) (whole *spec.Swagger, err e
 		}
 		for path, item := range doc.Paths.Paths {
 			kept := leaveServed(s, d, []**spec.Operation{&item.Get, &item.Put, &item.Post, &item.Delete, &item.Patch}, func(o *spec.Operation) spec.Extensions { return o.Extensions })
+			if whole != nil { // in all namespaces, too
+				item.Delete = cmp.Or(item.Delete, whole.Paths.Paths[path].Delete)
+			}
 			if doc.Paths.Paths[path] = item; !kept {
 				delete(doc.Paths.Paths, path)
 			}
@@ -57,6 +61,9 @@ func (s *Service) v3Of(d definition, version string) (whole *spec3.OpenAPI, err 
 		for path, item := range doc.Paths.Paths {
 			if !leaveServed(s, d, []**spec3.Operation{&item.Get, &item.Put, &item.Post, &item.Delete, &item.Patch}, func(o *spec3.Operation) spec.Extensions { return o.Extensions }) {
 				delete(doc.Paths.Paths, path)
+			}
+			if whole != nil && whole.Paths.Paths[path] != nil { // in all namespaces, too
+				item.Delete = cmp.Or(item.Delete, whole.Paths.Paths[path].Delete)
 			}
 		}
 		if whole == nil {

@@ -37,7 +37,8 @@ func testLife(t *testing.T, open Opener) {
 	is("with its creation in history", whole)
 	compact(t, s, r.Revision)
 	is("with all but its last version in history", whole)
-	harness.Must(t, s.Purge(t.Context(), things, key, sqlstore.Author{}))
+	_, err := s.Purge(t.Context(), things, key, sqlstore.Author{})
+	harness.Must(t, err)
 	purged, err := s.LifeOf(t.Context(), things, key)
 	if err != nil || purged.UID != "second" || purged.Whole || purged.First != r.Revision || purged.Former >= gone.Revision {
 		t.Errorf("purged: it lives %+v, %v", purged, err)

@@ -231,15 +231,16 @@ func testPurge(t *testing.T, open Opener) {
 	other = write(put("ns1/other", `{"a":2}`, other))
 	compact(t, s, other.Revision)
 	secret = write(put("ns1/leaked", `{"password":"three"}`, secret))
-	if err := s.Purge(t.Context(), things, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
+	if _, err := s.Purge(t.Context(), things, "ns1/none", sqlstore.Author{}); !errors.Is(err, sqlstore.ErrNoHistory) {
 		t.Errorf("purging what never was: %v", err)
 	}
-	harness.Must(t, s.Purge(t.Context(), things, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"}))
+	_, err := s.Purge(t.Context(), things, "ns1/leaked", sqlstore.Author{User: "jane", FieldManager: "kubectl"})
+	harness.Must(t, err)
 	secret = write(put("ns1/leaked", `{"password":"four"}`, secret))
 	write(remove(secret))
 	compact(t, s, revision(t, s).Revision)
 	var got []string
-	err := s.Changes(t.Context(), history.Query{Name: "ns1/leaked"}, func(c *history.Change) error {
+	err = s.Changes(t.Context(), history.Query{Name: "ns1/leaked"}, func(c *history.Change) error {
 		err := c.Load(t.Context())
 		got = append(got, fmt.Sprintf("%s by %q %s over %s", c.Operation, c.User, c.Value, c.Previous))
 		return err
@@ -271,7 +272,10 @@ func testPurgeWhileMoving(t *testing.T, open Opener) {
 	r = must(t, s, put("leaked", `{"password":"three"}`, r))
 	purged := make(chan error, 1)
 	_, err := engine.Compact(t.Context(), r.Revision, 100, func(rows []*dialect.Replaced, last []*dialect.Block) ([]*dialect.Block, error) {
-		go func() { purged <- s.Purge(t.Context(), things, "leaked", sqlstore.Author{}) }()
+		go func() {
+			_, err := s.Purge(t.Context(), things, "leaked", sqlstore.Author{})
+			purged <- err
+		}()
 		select {
 		case err := <-purged: // too early
 			purged <- err

@@ -58,7 +58,7 @@ func (f *history) documents(t *testing.T) {
 			t.Errorf("%s has %v, discovery %v", path, described, served)
 		}
 		want := []string{
-			"changes list", "namespaces/{namespace}/changes deletecollection", "namespaces/{namespace}/changes list", "namespaces/{namespace}/changes/{name} get",
+			"changes deletecollection", "changes list", "namespaces/{namespace}/changes deletecollection", "namespaces/{namespace}/changes list", "namespaces/{namespace}/changes/{name} get",
 			"namespaces/{namespace}/undos create", "queries create", "undos create",
 		}
 		if got := slices.Sorted(maps.Keys(where)); !slices.Equal(got, want) {

@@ -274,5 +274,6 @@ func TestPurge(t *testing.T) {
 	if err != nil || string(now.Data["code"]) != "rotated" {
 		t.Errorf("the Secret is %v, %v", now, err)
 	}
+	purgesClusterWide(t, s)
 	s.Stop(t)
 }
