@@ -2,12 +2,16 @@ package dialect
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 )
 
 // MaxAskedRow limits the length of one row that Ask reads, and of what a statement makes on its way, in bytes. No row of the log is as long.
 const MaxAskedRow = 8 << 20
+
+// ErrLongRow is returned for a row that is longer.
+var ErrLongRow = fmt.Errorf("a row has more than %d MiB", MaxAskedRow>>20)
 
 // ErrNotAsked is returned for a statement that Ask refuses before it runs.
 var ErrNotAsked = errors.New("the statement may be one SELECT, WITH or VALUES, or EXPLAIN and one of these")

@@ -141,10 +141,14 @@ func harmless(ctx context.Context, conn *pgx.Conn, query string) error {
 	return nil
 }
 
-// limits makes the server end a statement a little before ctx, that of running.
+// maxAskedTemporary limits the temporary files of a statement, if the role is a superuser: only such may set that.
+const maxAskedTemporary = "512MB"
+
+// limits makes the server end a statement a little before ctx, that of running, and run it in one process.
 func limits(ctx context.Context) string {
 	timeout := max(left(ctx)-grace, time.Millisecond)
-	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SET LOCAL TimeZone = 'UTC'", timeout.Milliseconds(), askedLock.Milliseconds())
+	return fmt.Sprintf(`SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SET LOCAL TimeZone = 'UTC'; SET LOCAL max_parallel_workers_per_gather = 0;
+SELECT set_config('temp_file_limit', '%s', true) WHERE current_setting('is_superuser') = 'on'`, timeout.Milliseconds(), askedLock.Milliseconds(), maxAskedTemporary)
 }
 
 // ask runs the statement. It leaves the transaction to the end of the session.
@@ -204,12 +208,14 @@ func askFailure(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.As(err, new(*pgproto3.ExceededMaxBodyLenErr)) {
-		return &dialect.Error{Op: "query", Engine: "postgres", Err: fmt.Errorf("a row has more than %d bytes", dialect.MaxAskedRow)}
+		return &dialect.Error{Op: "query", Engine: "postgres", Err: dialect.ErrLongRow}
 	}
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case answer.Code == "57014": // statement_timeout
 			return context.DeadlineExceeded
+		case answer.Code == "53400":
+			return &dialect.Error{Op: "query", Engine: "postgres", Err: fmt.Errorf("the statement takes more temporary files than the server allows: select less at once (%s)", answer.Message)}
 		case answer.Code == "55P03", slices.Contains([]string{"08", "53", "57", "58", "XX"}, answer.Code[:2]): // locked; not the statement's fault
 		default:
 			text := answer.Message

@@ -1,11 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -19,7 +18,8 @@ import (
 // first row.
 //
 // The connection is opened read-only and closed afterwards, can attach no other file, and runs a statement only if SQLite says that it
-// writes nothing. A database in memory is copied first, since its writers would wait for readers.
+// writes nothing. The statement may read what authorize allows, and take what a budget does. A database in memory is copied first, since its
+// writers would wait for readers.
 func (e *Engine) Ask(ctx context.Context, statement string, columns func([]string), row func([]any) error) error {
 	statement, _, _, err := dialect.Asked(statement)
 	if err != nil {
@@ -30,14 +30,20 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	}
 	a := &asking{tls: libc.NewTLS()}
 	defer a.close()
-	err = a.open(e)
-	if err == nil {
-		ended := a.interruptAfter(ctx)
-		err = a.run(statement, columns, row)
-		ended()
+	if err := a.open(e); err != nil {
+		return cmp.Or(ctx.Err(), err)
 	}
-	if ctx.Err() != nil {
+	var release func()
+	a.budget, release = limit(a.tls)
+	ended := a.interruptAfter(ctx)
+	err = a.run(statement, columns, row)
+	ended()
+	release()
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case err != nil && a.budget.exceeded != nil:
+		return &dialect.Error{Op: "query", Engine: "sqlite", Err: a.budget.exceeded}
 	}
 	return err
 }
@@ -49,6 +55,7 @@ type asking struct {
 	tls       *libc.TLS
 	db        uintptr
 	prepared  uintptr
+	budget    *budget
 	allocated []uintptr
 }
 
@@ -62,20 +69,18 @@ func (a *asking) close() {
 }
 
 func (a *asking) open(e *Engine) (err error) {
+	if err := registerFiles(); err != nil {
+		return &dialect.Error{Op: "query", Engine: "sqlite", Err: fmt.Errorf("%w: %w", dialect.ErrUnavailable, err)}
+	}
 	if e.memory == "" {
-		a.db, err = a.connect(e.path, "", sqlite3.SQLITE_OPEN_READONLY)
+		a.db, err = a.connect(e.path, askedVFS, sqlite3.SQLITE_OPEN_READONLY)
 	} else {
 		a.db, err = a.copyOf(e.memory)
 	}
 	if err != nil {
 		return err
 	}
-	for limit, most := range map[int32]int32{
-		sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LENGTH: dialect.MaxAskedRow, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
-	} {
-		sqlite3.Xsqlite3_limit(a.tls, a.db, limit, most)
-	}
-	return nil
+	return a.restrict()
 }
 
 // connect opens a database. The caller closes it, even after an error.
@@ -98,7 +103,7 @@ func (a *asking) copyOf(name string) (copied uintptr, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if copied, err = a.connect(":memory:", "", sqlite3.SQLITE_OPEN_READWRITE|sqlite3.SQLITE_OPEN_MEMORY); err != nil {
+	if copied, err = a.connect(":memory:", askedVFS, sqlite3.SQLITE_OPEN_READWRITE|sqlite3.SQLITE_OPEN_MEMORY); err != nil {
 		return copied, err
 	}
 	main := a.text("main")
@@ -126,6 +131,7 @@ func (a *asking) interruptAfter(ctx context.Context) (ended func()) {
 				return
 			}
 			if ctx.Err() != nil {
+				a.budget.ended.Store(true)
 				sqlite3.Xsqlite3_interrupt(tls, a.db)
 			}
 		}
@@ -157,6 +163,9 @@ func (a *asking) run(statement string, columns func([]string), row func([]any) e
 	for {
 		switch code := sqlite3.Xsqlite3_step(a.tls, a.prepared); code {
 		case sqlite3.SQLITE_ROW:
+			if a.rowBytes(len(names)) > dialect.MaxAskedRow {
+				return &dialect.Error{Op: "query", Engine: "sqlite", Err: dialect.ErrLongRow}
+			}
 			values := make([]any, len(names))
 			for i := range values {
 				values[i] = a.value(int32(i))
@@ -170,6 +179,17 @@ func (a *asking) run(statement string, columns func([]string), row func([]any) e
 			return a.failure(a.db, code)
 		}
 	}
+}
+
+// rowBytes returns the length of the current row, before anything is copied.
+func (a *asking) rowBytes(columns int) (n int64) {
+	for i := range int32(columns) {
+		switch sqlite3.Xsqlite3_column_type(a.tls, a.prepared, i) {
+		case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
+			n += int64(sqlite3.Xsqlite3_column_bytes(a.tls, a.prepared, i))
+		}
+	}
+	return n
 }
 
 // value returns a column of the current row.
@@ -230,10 +250,4 @@ func (a *asking) pointer() uintptr {
 }
 
 // load returns the pointer in such room.
-func load(p uintptr) uintptr {
-	bytes := libc.GoBytes(p, bits.UintSize/8)
-	if bits.UintSize == 32 {
-		return uintptr(binary.NativeEndian.Uint32(bytes))
-	}
-	return uintptr(binary.NativeEndian.Uint64(bytes))
-}
+func load(p uintptr) uintptr { return fetch[uintptr](p) }

@@ -24,3 +24,10 @@ func DropReaders(e *Engine) {
 	e.readers.SetMaxIdleConns(-1)
 	e.readers.SetMaxIdleConns(4)
 }
+
+// LimitTemporary limits what a statement of Ask may write to temporary files, until restore is called.
+func LimitTemporary(bytes int64) (restore func()) {
+	before := maxAskedTemporary
+	maxAskedTemporary = bytes
+	return func() { maxAskedTemporary = before }
+}

@@ -110,6 +110,10 @@ func (q *Query) answer(ctx context.Context, store *sqlstore.Store) error {
 		return err
 	})
 	q.Status.Milliseconds = time.Since(began).Milliseconds()
+	if errors.Is(err, sqlstore.ErrLongRow) && len(q.Status.Rows) > 0 {
+		q.Status.Cut = "after these rows, " + sqlstore.ErrLongRow.Error()
+		return nil
+	}
 	if wrong, ok := errors.AsType[*sqlstore.StatementError](err); ok {
 		return invalid(q, field.ErrorList{field.Invalid(field.NewPath("spec", "sql"), field.OmitValueType{}, wrong.Error())})
 	}

@@ -157,6 +157,12 @@ func (f *questions) limits() {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
+	// A column is shorter than what a row may have, and the row is not.
+	long := map[string]string{"sqlite": "hex(zeroblob(1500000))", "postgres": "repeat('x', 3000000)"}[f.engine]
+	wide := "SELECT i, " + strings.Repeat("CASE WHEN i > 1 THEN "+long+" END, ", 3) + "i FROM (SELECT 1 AS i UNION ALL SELECT 2) AS v"
+	if answer, err := f.ask(ctx, query.Spec{SQL: wide}); err != nil || len(answer.Rows) != 1 || answer.Cut != "after these rows, a row has more than 8 MiB" {
+		t.Errorf("a wide row: %d rows, cut %q, %v", len(answer.Rows), answer.Cut, err)
+	}
 	big := map[string]string{"sqlite": "SELECT length(zeroblob(100000000))", "postgres": "SELECT repeat('x', 100000000)"}[f.engine]
 	if _, err := f.ask(ctx, query.Spec{SQL: big}); !apierrors.IsInvalid(err) {
 		t.Errorf("a row of 100 MB: %v", err)
@@ -215,7 +221,8 @@ func (f *questions) refusals() {
 		"sqlite": {
 			"ATTACH '" + file + "' AS x": "may be one SELECT", "PRAGMA query_only = 0": "may be one SELECT", "EXPLAIN PRAGMA query_only = 0": "may be one SELECT",
 			"VACUUM INTO '" + file + "'": "may be one SELECT", "SELECT load_extension('x')": "", "SELECT writefile('" + file + "', 'x')": "no such function",
-			"SELECT * FROM pragma_journal_mode('delete')": "", "SELECT 1 /* /* */ ; DELETE FROM log; */": "more than one statement",
+			"SELECT * FROM pragma_journal_mode('delete')": "prohibited", "SELECT count(*) FROM pragma_table_info('log')": "not authorized", "SELECT data FROM sqlite_dbpage": "prohibited",
+			"SELECT * FROM dbstat": "prohibited", "SELECT sql FROM sqlite_schema": "prohibited", "SELECT * FROM schema_migrations": "prohibited", "SELECT 1 /* /* */ ; DELETE FROM log; */": "more than one statement",
 		},
 		"postgres": {
 			"COPY log TO '" + file + "'": "may be one SELECT", "COPY log TO PROGRAM 'touch " + file + "'": "may be one SELECT", "DO $$ BEGIN DELETE FROM log; END $$": "may be one SELECT",
