@@ -22,8 +22,8 @@ import (
 )
 
 // DeleteCollection implements rest.CollectionDeleter: it purges the versions of one object that are no longer current. A change that says so
-// remains in their place. Besides namespace, the field selectors must be resource, in the form resource.group, and name. No role but
-// cluster-admin includes the verb.
+// remains in their place. Besides namespace, the field selectors must be resource, in the form resource.group, and name. It takes the verb in
+// all namespaces; no role but cluster-admin includes it.
 func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	s, err := selectionOf(ctx, list, time.Now())
 	if err != nil {
@@ -44,6 +44,9 @@ func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, 
 	if options != nil && len(options.DryRun) > 0 {
 		return nil, nil
 	}
+	if err := r.mayPurge(ctx, s.Name); err != nil {
+		return nil, apistorage.ClientError(err)
+	}
 	left, err := r.log.Store.Purge(ctx, sqlstore.Resource{Group: of.Group, Name: of.Resource}, key, sqlstore.AuthorFrom(ctx))
 	switch {
 	case errors.Is(err, sqlstore.ErrNoHistory):
@@ -55,6 +58,20 @@ func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, 
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusOK, Message: purged(of, key, left),
 		Details: &metav1.StatusDetails{Name: s.Name, Group: of.Group, Kind: of.Resource},
 	}, nil
+}
+
+// mayPurge returns an error unless the user may purge in all namespaces: a right in a namespace says nothing of what was in one of the same
+// name before.
+func (r *REST) mayPurge(ctx context.Context, name string) error {
+	reader, err := r.reader(ctx)
+	if err != nil {
+		return err
+	}
+	everywhere, err := reader.rights.may(ctx, object{GroupResource: changesResource}, "deletecollection")
+	if err == nil && !everywhere {
+		err = apierrors.NewForbidden(changesResource, name, errors.New("purging takes the right to deletecollection changes in all namespaces"))
+	}
+	return err
 }
 
 // purged says what a purge has done, and what it has left.
