@@ -19,6 +19,7 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -44,8 +45,9 @@ func withAuthenticated(next http.Handler) http.Handler {
 // onBehalfKey is the key of the author of the request because of which the server sends one to itself.
 type onBehalfKey struct{}
 
-// chosenID precedes an audit id that a client has chosen, in history: it could be that of another request.
-const chosenID = "client:"
+// chosen precedes in history what a client has chosen but only the server can vouch for: an audit id, which could be that of another request,
+// and the field manager of undos, whose changes others leave alone.
+const chosen = "client:"
 
 // withAuthor sets what the store records about the author of a write.
 func (s *Server) withAuthor(next http.Handler) http.Handler {
@@ -66,12 +68,17 @@ func (s *Server) withAuthor(next http.Handler) http.Handler {
 			}
 		}
 		author.FieldManager, author.AuditID = fieldManager(r), ""
-		chosen := r.Header.Get(auditinternal.HeaderAuditID) != ""
-		if s.audit.Backend != nil || chosen { // which tells what belongs together, as in an undo
+		given := r.Header.Get(auditinternal.HeaderAuditID) != ""
+		if s.audit.Backend != nil || given { // which tells what belongs together, as in an undo
 			author.AuditID = string(audit.GetAuditIDTruncated(ctx))
 		}
-		if chosen && !loopback.Made(r) {
-			author.AuditID = chosenID + author.AuditID
+		if !loopback.Made(r) {
+			if given {
+				author.AuditID = chosen + author.AuditID
+			}
+			if author.FieldManager == undo.Manager {
+				author.FieldManager = chosen + undo.Manager
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(sqlstore.WithAuthor(ctx, author)))
 	})
@@ -85,7 +92,7 @@ func (b *base) onBehalf(ctx context.Context) (*rest.Config, string, error) {
 		return nil, "", apierrors.NewUnauthorized("there is no user")
 	}
 	author, id := sqlstore.AuthorFrom(ctx), string(audit.GetAuditIDTruncated(ctx))
-	if strings.HasPrefix(author.AuditID, chosenID) {
+	if strings.HasPrefix(author.AuditID, chosen) {
 		id = string(uuid.NewUUID())
 		audit.AddAuditAnnotation(ctx, changes.GroupVersion.Group+"/audit-id", id)
 	}

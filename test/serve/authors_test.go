@@ -20,7 +20,8 @@ import (
 // authored is the audit id that two requests of prepareAuthors choose.
 const authored = "the-same-for-two"
 
-// prepareAuthors has the administrator write in the name of jane, by a client that chooses its audit id.
+// prepareAuthors has the administrator write in the name of jane, by a client that chooses its audit id, and
+// the field manager of undos.
 func (f *history) prepareAuthors(t *testing.T) {
 	config := rest.CopyConfig(f.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "jane", Groups: []string{"system:masters"}}
@@ -34,7 +35,7 @@ func (f *history) prepareAuthors(t *testing.T) {
 	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("bank")
 	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "lent"}}, metav1.CreateOptions{FieldManager: "lender"})
 	harness.Must(t, err)
-	_, err = maps.Patch(t.Context(), "lent", types.MergePatchType, []byte(`{"data":{"color":"red"}}`), metav1.PatchOptions{FieldManager: "lender"})
+	_, err = maps.Patch(t.Context(), "lent", types.MergePatchType, []byte(`{"data":{"color":"red"}}`), metav1.PatchOptions{FieldManager: "sqube-undo"})
 	harness.Must(t, err)
 }
 
@@ -63,7 +64,7 @@ func (f *history) authors(t *testing.T) {
 	for command, want := range map[string]string{
 		"changes -n bank --impersonated-user jane":                          "kubernetes-admin as jane",
 		"undo -n bank --user jane --resources configmaps":                   "by kubernetes-admin as jane",
-		"undo -n bank --impersonated-user jane":                             "by kubernetes-admin as jane",
+		"undo -n bank --impersonated-user jane":                             "by kubernetes-admin as jane with client:sqube-undo",
 		"undo -n bank --audit-id client:" + authored:                        "by kubernetes-admin as jane",
 		"undo -n bank --impersonated-user jane --user joe":                  "There is nothing to undo",
 		"undo -n bank --audit-id " + authored + " --impersonated-user jane": "There is nothing to undo",
