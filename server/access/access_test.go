@@ -41,7 +41,7 @@ type fixture struct {
 	cluster Cluster
 }
 
-func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
+func setUp(t testing.TB, args []string, objects ...runtime.Object) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	p, err := pki.Ensure(t.Context(), dir, pki.Options{})
@@ -53,7 +53,7 @@ func setUp(t *testing.T, args []string, objects ...runtime.Object) *fixture {
 	return &fixture{o, Cluster{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), ServerID: "test"}}
 }
 
-func parse(t *testing.T, args ...string) *Options {
+func parse(t testing.TB, args ...string) *Options {
 	t.Helper()
 	o := NewOptions()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -66,7 +66,7 @@ func files(p *pki.PKI) Files {
 	return Files{ClientCA: p.CA.CertFile, FrontProxyCA: p.FrontProxyCA.CertFile, ServiceAccountKey: p.ServiceAccountKey}
 }
 
-func (f *fixture) authentication(t *testing.T) *Authentication {
+func (f *fixture) authentication(t testing.TB) *Authentication {
 	t.Helper()
 	accounts, err := NewServiceAccounts(t.Context(), t.Context(), f.options)
 	harness.Must(t, err)

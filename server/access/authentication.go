@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/sqube/sqube/server/loopback"
 )
@@ -63,13 +64,19 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 	// Without a getter, kube-apiserver would read the key files itself, in fewer formats.
 	options, keys := *o.Authentication, *o.Authentication.ServiceAccounts
 	keys.KeyFiles, keys.ExternalPublicKeysGetter = nil, accounts.PublicKeys
+	getter := tokenGetter(c)
+	keys.OptionalTokenGetter = func(informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter { return getter }
 	options.ServiceAccounts = &keys
 	err := options.ApplyTo(ctx, &info, &serving, c.Egress, &v2, &v3, c.Client, c.Informers, c.ServerID)
 	if err != nil {
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}
+	tokens, err := newRevocation(info.Authenticator, o, getter, c)
+	if err != nil {
+		return nil, fmt.Errorf("setting up authentication: %w", err)
+	}
 	return &Authentication{
-		Authenticator: union.New(loopback.Authenticator, newCertificates(info.Authenticator, proxyHeaders(info.RequestHeaderConfig))),
+		Authenticator: union.New(loopback.Authenticator, newCertificates(tokens, proxyHeaders(info.RequestHeaderConfig))),
 		Audiences:     info.APIAudiences,
 		ClientCA:      serving.ClientCA,
 		UserCA:        o.Authentication.ClientCert.CAContentProvider,

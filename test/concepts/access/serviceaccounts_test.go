@@ -181,7 +181,7 @@ var tokenRequests = []kit.Promise{
 		node := node(t, c, c.Namespace)
 		c.Post(t, c.Path("v1", "secrets"), map[string]any{"metadata": map[string]any{"name": "s"}}).Created(t)
 		ofSecret, ofNode := issueToken(t, c, "robot", boundTo("Secret", "s")), issueToken(t, c, "robot", boundTo("Node", c.Namespace))
-		later := []string{issueToken(t, c, "robot", boundTo("Secret", "s")), issueToken(t, c, "robot", boundTo("Node", c.Namespace))}
+		later := []string{ofSecret, ofNode, issueToken(t, c, "robot", boundTo("Secret", "s")), issueToken(t, c, "robot", boundTo("Node", c.Namespace))}
 		isAccount(t, c, ofSecret, "robot")
 		if user := isAccount(t, c, ofNode, "robot"); !slices.Equal(user.Extra[nodeUID], []string{string(node.UID)}) {
 			t.Errorf("the bearer is %+v", user)
