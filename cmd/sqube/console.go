@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os/exec"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,8 +23,9 @@ func consoleCommand() *cobra.Command {
 		Use:   "console [SOURCE]",
 		Short: "Open the console in a browser, with the rights of a kubeconfig or on a backup",
 		Long: `Open the console in a browser, with the rights of a kubeconfig. It is served on this
-machine, at 127.0.0.1 and a random port, until the command is interrupted. Whoever
-has the URL that it prints has these rights.
+machine, at 127.0.0.1 and a random port, until the command is interrupted. The URL
+that it prints opens it in one browser, within a minute, and gives that browser
+these rights. The browser that it starts gets another URL, in a private file.
 
 With SOURCE, it shows a backup, without any server: a file that sqube backup wrote, or
 a folder or s3://BUCKET/PREFIX that backup --follow or serve --archive writes. What it
@@ -41,10 +40,13 @@ can be changed in it, nothing in it grows old, and it connects to nobody.`,
 				return err
 			}
 			defer listener.Close()
-			opened := func(url string) {
-				fmt.Fprintln(cmd.OutOrStdout(), url)
+			cmd.SetContext(untilInterrupt(cmd.Context()))
+			var page browserPage
+			defer page.remove()
+			opened := func(proxy *console.Proxy) {
+				fmt.Fprintln(cmd.OutOrStdout(), proxy.URL(func() {}))
 				if !noBrowser {
-					openBrowser(url)
+					page.open(proxy)
 				}
 			}
 			if len(args) > 0 {
@@ -63,8 +65,9 @@ can be changed in it, nothing in it grows old, and it connects to nobody.`,
 	return cmd
 }
 
-// serveConsole serves the console on listener, with the rights of config, until ctx ends. It calls opened with the URL.
-func serveConsole(ctx context.Context, config *rest.Config, listener net.Listener, opened func(url string)) error {
+// serveConsole serves the console on listener, with the rights of config, until ctx ends. It calls opened with what
+// makes the URLs that open it.
+func serveConsole(ctx context.Context, config *rest.Config, listener net.Listener, opened func(*console.Proxy)) error {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return err
@@ -74,23 +77,11 @@ func serveConsole(ctx context.Context, config *rest.Config, listener net.Listene
 		return err
 	}
 	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport)
-	opened(proxy.URL())
+	opened(proxy)
 	served := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = served.Close() })
 	if err := served.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
-}
-
-// openBrowser opens a URL where there is a browser. Where there is none, the user has read the URL.
-func openBrowser(address string) {
-	program := "xdg-open"
-	if runtime.GOOS == "darwin" {
-		program = "open"
-	}
-	cmd := exec.Command(program, address)
-	if cmd.Start() == nil {
-		go func() { _ = cmd.Wait() }()
-	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/wholefile"
@@ -36,9 +37,8 @@ type fileConsole struct {
 	copy       datastore.Datastore // in it
 }
 
-// run shows a source until the process gets a signal.
-func (f *fileConsole) run(cmd *cobra.Command, source string, listener net.Listener, opened func(url string)) (err error) {
-	cmd.SetContext(untilInterrupt(cmd.Context()))
+// run shows a source until the context of cmd ends.
+func (f *fileConsole) run(cmd *cobra.Command, source string, listener net.Listener, opened func(*console.Proxy)) (err error) {
 	f.source = source
 	defer closing(&err, f.close)
 	if err := f.open(cmd); err != nil {
@@ -134,8 +134,8 @@ func decryptable(ctx context.Context, reader dialect.Reader, o encryption.Option
 
 func (f *fileConsole) close() error { return os.RemoveAll(f.dir) }
 
-// serve serves the console on listener until ctx ends. It calls opened with the URL.
-func (f *fileConsole) serve(ctx context.Context, listener net.Listener, opened func(url string)) error {
+// serve serves the console on listener until ctx ends. See serveConsole for opened.
+func (f *fileConsole) serve(ctx context.Context, listener net.Listener, opened func(*console.Proxy)) error {
 	klog.SetLogger(logr.Discard()) // both log for servers
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	own, err := net.Listen("tcp", "127.0.0.1:0")
@@ -184,7 +184,7 @@ func (f *fileConsole) openStore(ctx context.Context, o sqlstore.Options) (*sqlst
 }
 
 // proxy passes the console's requests to the server, as an administrator, until ctx ends.
-func (f *fileConsole) proxy(ctx context.Context, s *server.Server, listener net.Listener, opened func(url string)) error {
+func (f *fileConsole) proxy(ctx context.Context, s *server.Server, listener net.Listener, opened func(*console.Proxy)) error {
 	if err := s.Wait(ctx); err != nil {
 		return err
 	}

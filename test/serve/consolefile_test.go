@@ -39,9 +39,9 @@ func showConsole(t *testing.T, args ...string) *shownConsole {
 	c := &shownConsole{t: t, client: &http.Client{Jar: jar, Timeout: harness.Patience / 2}, temporary: t.TempDir()}
 	c.Process = sqube.Command(t, append([]string{"console", "--no-browser"}, args...), env("TMPDIR="+c.temporary))
 	harness.Eventually(t, "the console prints its URL", func() bool { return strings.Contains(c.Stdout(t), "\n") })
-	opening := strings.TrimSpace(c.Stdout(t))
-	c.url, _, _ = strings.Cut(opening, "/open?")
-	if code, page := c.get(opening[len(c.url):]); code != http.StatusOK || !strings.Contains(page, "<html") {
+	var code int
+	var page string
+	if c.url, code, page = openConsole(t, c.client, strings.TrimSpace(c.Stdout(t))); code != http.StatusOK || !strings.Contains(page, "app.js") {
 		t.Fatalf("the page: %d %s", code, page)
 	}
 	return c

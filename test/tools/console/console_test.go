@@ -47,10 +47,20 @@ func TestSigningIn(t *testing.T) {
 	}
 }
 
-// TestKubeconfig uses the console with a client certificate, which is sqube console's to show.
+// TestKubeconfig uses the console with a client certificate, which is sqube console's to show, from the file with which it starts a browser.
 func TestKubeconfig(t *testing.T) {
+	programs := t.TempDir()
+	file := filepath.Join(programs, "console.html")
+	for _, name := range []string{"xdg-open", "open"} {
+		must(t, os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\ncp \"$1\" '"+file+".part' && mv '"+file+".part' '"+file+"'\n"), 0o755))
+	}
+	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	p := newPage(t)
-	p.through("console", "--kubeconfig", kubeconfig, "--no-browser")
+	p.serve("console", "--kubeconfig", kubeconfig)
+	for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(t, chromedp.Do(p.ctx, chromedp.Navigate("file://"+file)))
 	p.sees("kubernetes-admin", "Who writes")
 	if eval[bool](p, "location.href.includes('key=') || document.cookie !== '' || sessionStorage.length > 0") {
 		t.Error("scripts can read the credentials")
@@ -90,6 +100,12 @@ func TestFile(t *testing.T) {
 // through opens the console that a command serves.
 func (p *page) through(args ...string) {
 	p.Helper()
+	must(p, chromedp.Do(p.ctx, chromedp.Navigate(p.serve(args...))))
+}
+
+// serve has a command serve the console, and returns the URL that it prints.
+func (p *page) serve(args ...string) string {
+	p.Helper()
 	command := exec.Command(os.Getenv("SQUBE_BIN"), args...) // which is to end by itself, and remove its files
 	printed, err := command.StdoutPipe()
 	must(p, err)
@@ -100,7 +116,7 @@ func (p *page) through(args ...string) {
 	})
 	url, err := bufio.NewReader(printed).ReadString('\n')
 	must(p, err)
-	must(p, chromedp.Do(p.ctx, chromedp.Navigate(strings.TrimSpace(url))))
+	return strings.TrimSpace(url)
 }
 
 func TestLiveList(t *testing.T) {
