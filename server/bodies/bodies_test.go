@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -125,24 +126,46 @@ func TestTooMuch(t *testing.T) {
 	for name, body := range bodies {
 		t.Run("empty containers in "+name, func(t *testing.T) { refused(t, name, body) })
 	}
+	managed := func(fields string) string { return `{"metadata":{"managedFields":[{},{"fieldsV1":` + fields + `}]}}` }
+	const managedCBOR = "\xa1\x68metadata\xa1\x6dmanagedFields\x82\xa0\xa1\x68fieldsV1"
 	list := func(items string) string { return `{"list":[` + strings.Repeat(items+",", many) + items + `]}` }
 	for name, test := range map[string]struct{ mediaType, body string }{
 		"nulls":                    {jsonType, list("null")},
 		"lists":                    {jsonType, list("[]")},
 		"numbers":                  {jsonType, list("1,2,3,4,5,6,7")},
 		"after a text with quotes": {jsonType, `["a\\","\"\\\"",` + list("{}") + `]`},
-		"after managed fields":     {jsonType, `{"fieldsV1":{"f:a":{}},"fieldsV1":0,"x":` + list("{}") + `}`},
-		"in managed fields":        {jsonType, `{"fieldsV1":` + list("{},{},{},{},{},{}") + `}`},
+		"after managed fields":     {jsonType, managed(`{"f:a":{}},"fieldsV1":0,"x":` + list("{}"))},
+		"in managed fields":        {jsonType, managed(list("{},{},{},{},{},{}"))},
 		"JSON as YAML":             {"application/apply-patch+yaml", list("{}")},
 		"YAML of text":             {yamlType, "[" + strings.Repeat("a,", many*3) + "]"},
 		"aliases of a text":        {yamlType, "a: &a " + strings.Repeat("x", 10000) + "\nb: [" + strings.Repeat("*a,", 1000) + "]"},
 		"aliases of aliases":       {yamlType, "a: &a [{},{},{},{},{},{},{},{}]\nb: &b [" + strings.Repeat("*a,", 200) + "]\nc: [" + strings.Repeat("*b,", 200) + "]"},
 		"an alias of itself":       {yamlType, "a: &a [*a]"},
 		"CBOR of unknown length":   {cborType, "\xd9\xd9\xf7\x9f" + strings.Repeat("\xa0", many) + "\xff"},
-		"CBOR in managed fields":   {cborType, "\xa1\x68fieldsV1\x9a\x00\x0f\xff\xff" + strings.Repeat("\xa0", 6*many)},
+		"CBOR in managed fields":   {cborType, managedCBOR + "\x9a\x00\x0f\xff\xff" + strings.Repeat("\xa0", 6*many)},
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, test.mediaType, []byte(test.body)) })
 	}
+	t.Run("the name of managed fields elsewhere", func(t *testing.T) {
+		for _, body := range []string{
+			`{"fieldsV1":%s}`, `{"spec":{"fieldsV1":%s}}`, `{"spec":["fieldsV1",%s]}`, `{"metadata":{"fieldsV1":%s}}`,
+			`{"metadata":{"managedFields":{"fieldsV1":%s}}}`, `{"metadata":{"managedFields":[[{"fieldsV1":%s}]]}}`,
+			`{"metadata":{"managedFields":[{"x":{"fieldsV1":%s}}]}}`, `{"metadata":{"x":"managedFields","y":[{"fieldsV1":%s}]}}`,
+			`{"spec":{"metadata":{"managedFields":[{"fieldsV1":%s}]}}}`, `{"metadata":{"managedFields":[]},"x":[{"fieldsV1":%s}]}`,
+			`[{"metadata":{"managedFields":[{"fieldsV1":%s}]}}]`, `{"metadata":{"managedFields":[{"fieldsV1":{}}]},"spec":%s}`,
+			`{"metadata":{"managedFields":[{"fieldsV1":{}},{"x":%s}]}}`, `{"metadata":{"managedFields":[{"fieldsV1":"x","x":%s}]}}`,
+		} {
+			text := fmt.Sprintf(body, list("{}"))
+			refused(t, jsonType, []byte(text))
+			content := map[string]any{}
+			if json.Unmarshal([]byte(text), &content) != nil {
+				continue // a list
+			}
+			encoded, err := runtime.Encode(cbor.NewSerializer(scheme.Scheme, scheme.Scheme), &unstructured.Unstructured{Object: content})
+			harness.Must(t, err)
+			refused(t, cborType, encoded)
+		}
+	})
 	t.Run("a Pod where another kind is expected", func(t *testing.T) {
 		request := bytes.Replace(bodies[protobufType], []byte("\x12\x03Pod"), []byte("\x12\x03Nod"), 1)
 		if _, err := read(t, protobufType, request); err != nil {

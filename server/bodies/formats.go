@@ -17,28 +17,47 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rawField is the field of managedFields that stays as it was sent until owners are computed, so what it holds takes little.
-const rawField = "fieldsV1"
+// step is a container on the way to what stays as it was sent until owners are computed, and therefore takes little.
+type step struct {
+	opens byte   // how it begins in JSON
+	key   string // the one that leads on; "" in a list, where each element does
+}
+
+// wayToRaw is metadata.managedFields[].fieldsV1. The same name elsewhere means nothing: that is decoded like everything else.
+var wayToRaw = [...]step{{'{', "metadata"}, {'{', "managedFields"}, {'[', ""}, {'{', "fieldsV1"}}
 
 // maxDepth is how deep JSON may be. The decoder checks that first.
 const maxDepth = 10000
 
 // countJSON counts without decoding. If data is not JSON, the count does not matter, because the decoder stops where it is wrong.
 func countJSON(data []byte, c *counter) error {
-	depth, raw := 0, -1 // the depth outside of a rawField, or -1
+	depth, raw := 0, -1   // raw is the depth outside of a value that stays raw, or -1
+	way, leads := 0, true // how many of the open containers are on the way, and whether what begins in the last one leads on
 	for i := 0; i < len(data); i++ {
 		var err error
 		switch data[i] {
 		case '"':
 			begin := i + 1
 			i = endOfString(data, begin)
-			if raw < 0 && string(data[begin:min(i, len(data))]) == rawField {
-				raw = depth
+			if depth == way && way > 0 { // if it is no key, a comma or the end follows
+				leads = string(data[begin:min(i, len(data))]) == wayToRaw[way-1].key
 			}
-		case '{', '[', 'n': // null
-			if data[i] != 'n' {
-				depth++
+		case 'n': // null
+			if raw < 0 {
+				err = c.object()
+			} else {
+				err = c.value()
 			}
+		case '{', '[':
+			if depth == way && leads && raw < 0 {
+				if way == len(wayToRaw) {
+					raw = depth
+				} else if wayToRaw[way].opens == data[i] {
+					leads = wayToRaw[way].key == ""
+					way++
+				}
+			}
+			depth++
 			if depth > maxDepth {
 				return nil
 			}
@@ -52,9 +71,12 @@ func countJSON(data []byte, c *counter) error {
 			if depth <= raw {
 				raw = -1
 			}
+			if depth < way {
+				way, leads = depth, false
+			}
 		case ',':
-			if depth == raw { // its value was no object
-				raw = -1
+			if depth == way && way > 0 {
+				leads = wayToRaw[way-1].key == ""
 			}
 			err = c.value()
 		}
@@ -91,56 +113,99 @@ const (
 	cborNull       = 7<<5 | 22
 )
 
+// maxCBORDepth is at least how deep CBOR may be. The decoder checks that first.
+const maxCBORDepth = 100
+
 // countCBOR counts without decoding. If data is not CBOR, the count does not matter, because the decoder checks that first.
 func countCBOR(data []byte, c *counter) error {
-	raw := 0 // how many items belong to the value of a rawField
-	for len(data) > 0 {
-		head, major, info := data[0], data[0]>>5, data[0]&31
-		data = data[1:]
-		argument := uint64(info)
-		if info >= 24 && info <= 27 {
-			size := 1 << (info - 24)
-			if len(data) < size {
-				return nil
-			}
-			argument = binary.BigEndian.Uint64(append(make([]byte, 8-size, 8), data[:size]...))
-			data = data[size:]
+	counting := cborCounting{data, c}
+	for len(counting.data) > 0 {
+		if _, err := counting.item(0, 0); err != nil {
+			return err
 		}
-		isRaw := raw > 0
-		if isRaw {
-			raw--
+	}
+	return nil
+}
+
+// cborCounting counts the items of data, which become fewer.
+type cborCounting struct {
+	data []byte
+	*counter
+}
+
+// Where an item is that is not on the way, besides the index in wayToRaw.
+const (
+	offTheWay = -1
+	inRaw     = len(wayToRaw)
+)
+
+// item counts the first item, and returns its text if it is one.
+func (c *cborCounting) item(at, depth int) (text []byte, err error) {
+	if len(c.data) == 0 || depth > maxCBORDepth {
+		c.data = nil
+		return nil, nil
+	}
+	head, major, info := c.data[0], c.data[0]>>5, c.data[0]&31
+	c.data = c.data[1:]
+	argument := uint64(info)
+	if info >= 24 && info <= 27 {
+		size := 1 << (info - 24)
+		if len(c.data) < size {
+			c.data = nil
+			return nil, nil
 		}
-		var err error
-		switch {
-		case info == cborIndefinite:
-			raw = 0
-			err = c.object()
-		case major == cborBytes || major == cborText:
-			if argument > uint64(len(data)) {
-				return nil
-			}
-			if !isRaw && string(data[:argument]) == rawField {
-				raw = 1
-			}
-			data = data[argument:]
-			err = c.value()
-		case major == cborArray || major == cborMap:
-			if isRaw && argument <= uint64(len(data)) {
-				raw += int(argument) * int(major-cborArray+1)
-				err = c.value()
-			} else {
-				err = c.object()
-			}
-		case major == cborTag:
-			if isRaw {
-				raw++
-			}
-		case head == cborNull && !isRaw:
-			err = c.object()
-		default:
-			err = c.value()
+		argument = binary.BigEndian.Uint64(append(make([]byte, 8-size, 8), c.data[:size]...))
+		c.data = c.data[size:]
+	}
+	switch {
+	case info == cborIndefinite: // the decoder refuses it: what follows counts in full
+		return nil, c.object()
+	case major == cborBytes || major == cborText:
+		if argument > uint64(len(c.data)) {
+			c.data = nil
+			return nil, nil
 		}
-		if err != nil {
+		text = c.data[:argument]
+		c.data = c.data[argument:]
+		return text, c.value()
+	case major == cborTag:
+		return c.item(at, depth+1)
+	case major == cborArray || major == cborMap:
+		return nil, c.container(major, argument, at, depth)
+	case head == cborNull && at != inRaw:
+		return nil, c.object()
+	}
+	return nil, c.value()
+}
+
+// container counts a list or a map with what it holds.
+func (c *cborCounting) container(major byte, length uint64, at, depth int) error {
+	within := offTheWay // where what leads on is
+	if at == inRaw {
+		within = inRaw
+		if err := c.value(); err != nil {
+			return err
+		}
+	} else {
+		if at >= 0 && (wayToRaw[at].opens == '{') == (major == cborMap) {
+			within = at + 1
+		}
+		if err := c.object(); err != nil {
+			return err
+		}
+	}
+	for ; length > 0 && len(c.data) > 0; length-- {
+		value := within
+		if major == cborMap {
+			key, err := c.item(offTheWay, depth+1)
+			if err != nil {
+				return err
+			}
+			if at != inRaw && within >= 0 && string(key) != wayToRaw[at].key {
+				value = offTheWay
+			}
+		}
+		if _, err := c.item(value, depth+1); err != nil {
 			return err
 		}
 	}
