@@ -32,6 +32,7 @@ type held struct {
 	due    *time.Timer
 	unsure bool  // whether they are committed: an attempt seemed to fail
 	failed error // why the last attempt did
+	lost   bool  // the database refuses them: they get no rows
 
 	count atomic.Int64
 	// settle asks the committer to commit them.
@@ -50,7 +51,7 @@ func (h *held) init() {
 }
 
 func (h *held) clear() {
-	h.writes, h.unsure, h.failed = nil, false, nil
+	h.writes, h.unsure, h.failed, h.lost = nil, false, nil, false
 	h.count.Store(0)
 	h.due.Stop()
 }
@@ -71,7 +72,7 @@ func (s *Store) HoldsHeartbeats() bool { return s.holds }
 // hold publishes and answers a group of heartbeats, and returns false if it must be committed instead.
 func (s *Store) hold(group []*pending) bool {
 	h := &s.held
-	if !s.holds || s.failing || h.unsure || s.ambiguous.Load() != s.resolved.Load() ||
+	if !s.holds || s.failing || h.unsure || h.lost || s.ambiguous.Load() != s.resolved.Load() ||
 		len(h.writes)+len(group) > dialect.MaxHeld || s.engine.InPlace(s.ctx) != nil {
 		return false
 	}
@@ -161,6 +162,32 @@ func (s *Store) heldFailed(err error) {
 		h.unsure, h.failed = true, err
 		h.due.Reset(heldRetry)
 	}
+}
+
+// commitApart commits the held rows and then a group, since the database has refused them together: one of the held rows may be at fault,
+// which must not make every later write fail.
+func (s *Store) commitApart(group []*pending, err error) {
+	h := &s.held
+	if len(group) > 0 {
+		s.commitGroup(nil)
+		if len(h.writes) > 0 {
+			s.fail(group, h.failed)
+			return
+		}
+		s.commitGroup(group)
+		return
+	}
+	if h.lost {
+		s.fail(nil, err)
+		return
+	}
+	s.opts.Log.Error("the database refuses heartbeats, which are lost; ending all watches", "revision", h.first, "heartbeats", len(h.writes), "error", err)
+	h.lost = true
+	for _, p := range h.writes {
+		p.row.Superseded = true // its revision was published, and must not be that of another change
+	}
+	s.superseded.raise(h.last()+1, h.last()+1) // who has seen them must list again
+	s.commitGroup(nil)
 }
 
 func (s *Store) commitHeld() error {

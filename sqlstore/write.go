@@ -222,6 +222,8 @@ func (s *Store) commitGroup(group []*pending) {
 		s.succeeded(all)
 		s.notified(committed.Unnotified)
 		s.publish(group, committed)
+	case len(group) < len(all) && refused(err) && !errors.Is(err, dialect.ErrFull):
+		s.commitApart(group, err)
 	case len(group) > 1 && refused(err):
 		// One of the writes is at fault. The others must not fail with it.
 		for i := range group {
@@ -316,7 +318,9 @@ func (s *Store) gather(first *pending) []*pending {
 func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	held := len(committed.Landed) - len(group)
 	if h := &s.held; held > 0 {
-		if committed.Before()+1 != h.first || !h.landed(committed.Landed[:held]) {
+		if h.lost {
+			s.hub.skip(committed.Last)
+		} else if committed.Before()+1 != h.first || !h.landed(committed.Landed[:held]) {
 			s.opts.Log.Error("heartbeats were not committed as they were published; ending all watches", "first", h.first, "committed", committed.Before()+1)
 			s.hub.skip(committed.Last)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -229,5 +230,66 @@ func testHeartbeatsWhileCommitsFail(t *testing.T, open Opener) {
 		want = append(want, fmt.Sprint(id))
 	}
 	Equal(t, "the watch", watched(last.Revision), want)
+	Sound(t, engine)
+}
+
+// testRefusedHeartbeats lets the database refuse writes, while heartbeats wait. A refused write that does not wait takes no heartbeat with
+// it, and a refused heartbeat no other write.
+func testRefusedHeartbeats(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	if engine.Notifications() != nil {
+		return // heartbeats do not wait on this engine
+	}
+	refused := errors.New("refused")
+	s, r := beating(t, &Intercepted{Engine: engine, BeforeCommit: func(group []dialect.Write) error {
+		for _, w := range group {
+			if strings.Contains(string(w.Value), "bad") && !w.Superseded {
+				return refused
+			}
+		}
+		return nil
+	}})
+	before := revision(t, s).Revision
+	watched := watching(t, s)
+	first := must(t, s, beat(r, 1))
+	if _, err := s.Write(t.Context(), put("bad", `"bad"`, nil)); !errors.Is(err, refused) {
+		t.Errorf("a refused write returned %v", err)
+	}
+	kept := must(t, s, put("good", `{}`, nil))
+	Equal(t, "the watch", watched(kept.Revision), []string{fmt.Sprint(first.Revision), fmt.Sprint(kept.Revision)})
+	if got := number(t, engine, storedBeats); got != 1 {
+		t.Errorf("%d heartbeats are stored after a refused write", got)
+	}
+
+	_, sub := subscribe(t, s, "")
+	bad := put("lease", `"bad"`, must(t, s, beat(first, 2)))
+	bad.Heartbeat = true
+	last := must(t, s, bad) // its refusal comes too late
+	for n := range 3 {
+		after := must(t, s, put(fmt.Sprint("after-", n), `{}`, nil))
+		if after.Revision <= last.Revision {
+			t.Errorf("revision %d is given out again", after.Revision)
+		}
+	}
+	Eventually(t, "the watch of what is lost ends", func() bool {
+		_, err := sub.Drain()
+		return errors.Is(err, sqlstore.ErrSlow)
+	})
+	got, at, err := s.Get(t.Context(), things, "lease")
+	if err != nil || got.Revision != first.Revision || at.Revision <= last.Revision {
+		t.Errorf("after its last heartbeats were lost, the object is %+v at %+v, %v", got, at, err)
+	}
+	if _, err := replayed(t, s, last.Revision); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("a watch from the revision of a lost heartbeat: %v", err)
+	}
+	if _, err := s.Page(t.Context(), sqlstore.Query{Resource: things, Revision: last.Revision}); !errors.Is(err, sqlstore.ErrCompacted) {
+		t.Errorf("a list at the revision of a lost heartbeat: %v", err)
+	}
+	if next := must(t, s, beat(got, 3)); next.Revision <= at.Revision {
+		t.Errorf("after %d, the next heartbeat is %d", at.Revision, next.Revision)
+	}
+	if now := revision(t, s).Revision; now <= before {
+		t.Errorf("the log is at %d", now)
+	}
 	Sound(t, engine)
 }

@@ -31,6 +31,7 @@ func Run(t *testing.T, open Opener) {
 		{"Heartbeats", testHeartbeats},
 		{"HeartbeatInterval", testHeartbeatInterval},
 		{"HeartbeatsWhileCommitsFail", testHeartbeatsWhileCommitsFail},
+		{"RefusedHeartbeats", testRefusedHeartbeats},
 		{"Expiry", testExpiry},
 		{"Retention", testRetention},
 		{"Compaction", testCompaction},
