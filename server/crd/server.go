@@ -114,7 +114,7 @@ func New(c Config) (*Server, error) {
 	})
 	s.establishing = establish.NewEstablishingController(s.informer, s.client)
 
-	options := customResourceOptions(closeWatchesOnDestroy(c.Storage))
+	options := customResourceOptions(readFormerVersions(closeWatchesOnDestroy(c.Storage), s.informer.Lister()))
 	options.DeleteCollectionWorkers = c.DeleteCollectionWorkers
 	s.resources, err = apiserver.NewCustomResourceDefinitionHandler(
 		nil, nil, // discovery is served elsewhere

@@ -80,6 +80,7 @@ var customVersions = []kit.Promise{
 		for _, v := range []string{"v1", "v2"} {
 			kit.Equal(t, c.Get(t, w.At(v)).OK(t).Names(t), []string{"new", "old"})
 		}
+		earlier := "?resourceVersionMatch=Exact&resourceVersion=" + c.Get(t, w.At("v2")).ResourceVersion(t)
 		drop := func(spec map[string]any) {
 			spec["versions"] = []any{kit.CRDVersion("v2", kit.AnySpec, "storage: true")}
 		}
@@ -89,6 +90,19 @@ var customVersions = []kit.Promise{
 		w.Redefine(t, drop).OK(t)
 		harness.Eventually(t, "the version is removed", func() bool { return c.Get(t, w.At("v1")).Code == http.StatusNotFound })
 		c.Get(t, w.At("v2", "old")).OK(t).HasField(t, `{"a":"w"}`, "spec")
+		c.Get(t, w.At("v2", "old")+earlier).OK(t).HasField(t, `{"a":"x"}`, "spec").HasField(t, `"`+w.Group+`/v2"`, "apiVersion")
+		kit.Equal(t, c.Get(t, w.At("v2")+earlier).OK(t).Names(t), []string{"new", "old"})
+		w.Redefine(t, func(spec map[string]any) {
+			spec["conversion"] = kit.Manifest("{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://127.0.0.1:1'}}}")
+		}).OK(t)
+		missing := "it is stored as " + w.Group + "/v1, which its CustomResourceDefinition no longer has"
+		for _, path := range []string{w.At("v2", "old"), w.At("v2")} {
+			harness.Eventually(t, "the answer names the version", func() bool {
+				answer := c.Get(t, path+earlier)
+				return answer.Code == http.StatusInternalServerError && strings.Contains(string(answer.Body), missing)
+			})
+		}
+		c.Get(t, w.At("v2")).OK(t)
 	}},
 	{Statement: "informers miss nothing while the definition changes", Proof: func(t *testing.T, c *kit.Cluster) {
 		w := c.DefineVersions(t, kit.CRDVersion("v1", kit.AnySpec))
