@@ -45,6 +45,7 @@ func (s *Store) compact(ctx context.Context) {
 		for len(marks) > 0 && now.Sub(marks[0].when) >= s.opts.Retention {
 			old, marks = marks[0].revision, marks[1:]
 		}
+		s.outlived.Raise(old)
 		rested := now.Sub(last)
 		if old-done >= s.opts.compactLeast || rested >= 2*s.opts.Retention ||
 			rested >= s.opts.Retention && s.wroteSince(now.Add(-s.opts.CompactInterval)) {

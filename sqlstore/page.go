@@ -31,6 +31,9 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		q.Limit = PageRecords
 	}
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
+	if q.Retained && q.Revision < s.outlived.Load() {
+		return Page{}, ErrCompacted
+	}
 	page, err := s.pageKept(ctx, q)
 	if s.past(q, err) {
 		return s.pageOfPast(ctx, q)

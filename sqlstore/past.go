@@ -122,7 +122,10 @@ func (s *Store) countPast(ctx context.Context, q Query) (n int64, err error) {
 	return n, err
 }
 
-// past reports whether err is of a revision that only history may have.
+// KeepsHistory reports whether states can be read after they were compacted.
+func (s *Store) KeepsHistory() bool { return s.opts.History > 0 }
+
+// past reports whether err is of a revision that only history may have, and is to be read from there.
 func (s *Store) past(q Query, err error) bool {
-	return s.opts.History > 0 && q.Revision != 0 && errors.Is(err, ErrCompacted)
+	return s.KeepsHistory() && !q.Retained && q.Revision != 0 && errors.Is(err, ErrCompacted)
 }

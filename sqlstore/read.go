@@ -27,6 +27,8 @@ type Query struct {
 	From, After string
 	// Revision is the state to read, 0 for the newest.
 	Revision int64
+	// Retained fails with ErrCompacted at a revision that is older than the retention, even if the log or history still has it.
+	Retained bool
 	// Limit is the maximum number of records, 0 for no limit.
 	Limit int
 	// Bytes ends a page with the record whose value reaches that total; 0 means PageBytes.

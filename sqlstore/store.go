@@ -162,6 +162,8 @@ type Store struct {
 	ambiguous, resolved atomic.Int64
 	// compacted is the newest revision up to which this process has begun to remove versions.
 	compacted dialect.Newest
+	// outlived is the newest revision that is older than the retention, as far as this process knows.
+	outlived dialect.Newest
 	grown     int64 // of history since it was last measured; only for compaction
 
 	queue chan *pending

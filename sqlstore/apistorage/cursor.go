@@ -1,6 +1,9 @@
 package apistorage
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +44,37 @@ func (w *walk) token(at cursor, revision int64) (string, error) {
 	if at.after != "" {
 		next = w.prefix + at.after + "\x00"
 	}
-	return storage.EncodeContinue(next, w.full, revision)
+	token, err := storage.EncodeContinue(next, w.full, revision)
+	if err == nil && w.exactly && revision != newestRevision && w.store.KeepsHistory() {
+		token, err = markExact(token)
+	}
+	return token, err
+}
+
+// A list is of an exact state if the client has named its revision, or continues such a list. It can be read as long as history is kept.
+// The token of any other list expires as clients know it from kube-apiserver, and they count on that: what they continue would otherwise be
+// up to a week old. Tokens of exact lists are marked in their JSON, in which readers of the other fields ignore it.
+type exactMark struct {
+	Exact bool `json:"exact"`
+}
+
+func markExact(token string) (string, error) {
+	content, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return "", err
+	}
+	content = append(bytes.TrimSuffix(content, []byte("}")), `,"exact":true}`...)
+	return base64.RawURLEncoding.EncodeToString(content), nil
+}
+
+// isExact reports whether a list at a revision, which may be that of a continue token, is of an exact state.
+func isExact(token string, revision int64) bool {
+	if token == "" {
+		return revision != 0
+	}
+	var mark exactMark
+	content, err := base64.RawURLEncoding.DecodeString(token)
+	return err == nil && json.Unmarshal(content, &mark) == nil && mark.Exact
 }
 
 // newestRevision in a continue token means the newest revision at the time of its use.

@@ -34,6 +34,8 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 		return err
 	}
 	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, start: at, at: at, full: full}
+	w.exactly = isExact(opts.Predicate.Continue, revision)
+	w.query.Retained = revision != 0 && !w.exactly
 	if opts.Recursive {
 		w.query.Prefix = row
 	}

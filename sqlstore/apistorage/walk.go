@@ -19,6 +19,8 @@ type walk struct {
 	*Storage
 	opts storage.ListOptions
 	full string // the full key of the request
+	// exactly is set for a list of an exact state; see isExact.
+	exactly bool
 	// query.Revision is the requested revision, and after the first page the one being read.
 	query sqlstore.Query
 	start cursor // where the list begins
@@ -87,6 +89,7 @@ func (w *walk) page(ctx context.Context) error {
 	if w.query.Revision == 0 {
 		w.query.Revision = page.Revision
 	}
+	w.query.Retained = false // what has begun is read to its end
 	w.more, w.pageBytes = page.More, 0
 	for _, r := range page.Records {
 		if limit > 0 && int64(w.accepted) == limit {
@@ -158,7 +161,7 @@ func (w *walk) getOne(ctx context.Context, key string) (*sqlstore.Record, error)
 	if !storable(key) {
 		return nil, nil
 	}
-	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: w.query.Revision, Exactly: &key})
+	page, err := w.store.Page(ctx, sqlstore.Query{Resource: w.resource, Revision: w.query.Revision, Retained: w.query.Retained, Exactly: &key})
 	if errors.Is(err, sqlstore.ErrCompacted) {
 		return nil, apierrors.NewResourceExpired(listExpired)
 	}

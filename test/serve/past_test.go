@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,8 +38,10 @@ func TestPastAfterKills(t *testing.T) {
 			s.Start(t)
 		}
 		c := client(t, s.Kubeconfig)
+		pages := beginPages(t, c)
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
 		revisions := packed(t, s, c)
+		pages.goOn(t, c)
 		kept := changesOf(t, c, "counter")
 		for _, revision := range revisions(written) {
 			if value, ok := kept[revision]; !ok || value != written[revision] {
@@ -82,6 +85,56 @@ func TestPastAfterKills(t *testing.T) {
 		}
 		again.Stop(t)
 	})
+}
+
+// begunPages are the first pages of two lists of the same state, one of the newest and one of an exact revision.
+type begunPages struct{ newest, exact *corev1.ConfigMapList }
+
+func beginPages(t *testing.T, c kubernetes.Interface) begunPages {
+	t.Helper()
+	newest, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
+	harness.Must(t, err)
+	exact, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1, ResourceVersion: newest.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	harness.Must(t, err)
+	return begunPages{newest, exact}
+}
+
+// goOn reads the next pages after their revision was compacted. Only the exact list goes on at its revision; the other one is continued at
+// the newest, with a token that the error has.
+func (p begunPages) goOn(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	maps := c.CoreV1().ConfigMaps("default")
+	_, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: p.newest.Continue})
+	var expired apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &expired) || expired.Status().Continue == "" {
+		t.Fatalf("a continue token whose revision is compacted: %v", err)
+	}
+	harness.Retry(t, "the rest is read before its revision is compacted, too", func() error {
+		rest, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: expired.Status().Continue})
+		if err != nil || rest.ResourceVersion == p.newest.ResourceVersion || len(rest.Items) != 1 || rest.Items[0].Name == p.newest.Items[0].Name {
+			t.Fatalf("the rest: %+v, %v", rest, err)
+		}
+		again, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: rest.Continue})
+		if err == nil && again.ResourceVersion != rest.ResourceVersion {
+			t.Fatalf("the page after it is of %s, not %s", again.ResourceVersion, rest.ResourceVersion)
+		}
+		return err
+	})
+	names := []string{p.exact.Items[0].Name}
+	for next := p.exact.Continue; next != ""; {
+		page, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: next})
+		harness.Must(t, err)
+		if page.ResourceVersion != p.exact.ResourceVersion {
+			t.Errorf("a page of the list at revision %s is of %s", p.exact.ResourceVersion, page.ResourceVersion)
+		}
+		for _, item := range page.Items {
+			names = append(names, item.Name)
+		}
+		next = page.Continue
+	}
+	if !slices.Contains(names, "counter") || strings.Contains(strings.Join(names, " "), "later-") {
+		t.Errorf("the list at revision %s has %v", p.exact.ResourceVersion, names)
+	}
 }
 
 // write changes ConfigMap counter until its first change is packed, and notes what was acknowledged.
