@@ -134,6 +134,17 @@ func TestAgainRunsOnceThingsHaveSettled(t *testing.T) {
 		expect("when it has settled", 2)
 		time.Sleep(time.Hour)
 		expect("without a change", 2)
+		for n := range int32(3) { // two operators write a definition in turns
+			for range 2 * discoveryLatest / discoveryQuiet {
+				changes.notify()
+				time.Sleep(discoveryQuiet / 2)
+			}
+			changes.notify()
+			time.Sleep(discoveryQuiet / 4)
+			expect("while it never stops changing", 3+n)
+		}
+		time.Sleep(time.Hour)
+		expect("when it has stopped", 6)
 
 		cancel()
 		<-done

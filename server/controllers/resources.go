@@ -10,6 +10,9 @@ const (
 	// discoveryQuiet is how long discovery must stay unchanged before it is read: it changes several times until a
 	// CustomResourceDefinition is established.
 	discoveryQuiet = 500 * time.Millisecond
+	// discoveryLatest is how long after a change it is read at the latest: some cluster has a definition that never stays unchanged, such
+	// as one that two operators keep overwriting, and the objects of others must be collected and counted.
+	discoveryLatest = 2 * time.Second
 	// resourcesPeriod is how often discovery is read without a change. Upstream, which is not notified of changes, reads it every
 	// 30 seconds.
 	resourcesPeriod = 5 * time.Minute
@@ -41,14 +44,14 @@ func (r *resourceChanges) notify() {
 	}
 }
 
-// again calls run, which runs until its context ends, and restarts it after each change, once changes have stopped. It returns
-// when ctx ends.
+// again calls run, which runs until its context ends, and restarts it after each change, once changes have stopped or the first of them is
+// discoveryLatest ago. It returns when ctx ends.
 //
 // Upstream's Sync loops read discovery when they start and then periodically; they offer no other way to make them read
-// it at once.
+// it at once. What they watch already is in the controllers, not in these loops, and goes on.
 func again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
-	var settled <-chan time.Time
 	for ctx.Err() == nil {
+		var settled, latest <-chan time.Time
 		runCtx, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
 		running.Go(func() { run(runCtx) })
@@ -58,8 +61,12 @@ func again(ctx context.Context, changed <-chan struct{}, run func(context.Contex
 				wait = false
 			case <-changed:
 				settled = time.After(discoveryQuiet)
+				if latest == nil {
+					latest = time.After(discoveryLatest)
+				}
 			case <-settled:
-				settled = nil
+				wait = false
+			case <-latest:
 				wait = false
 			}
 		}
