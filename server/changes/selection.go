@@ -2,6 +2,7 @@ package changes
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,22 +142,28 @@ func (s *Selection) Between(after, before int64) {
 	}
 }
 
+// lastRevision is the limit of revisions in selections: it is never reached, and can be exceeded without an overflow.
+const lastRevision = math.MaxInt64 - 1
+
 func parseRevision(text string) (int64, error) {
 	revision, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || revision < 0 {
 		return 0, fmt.Errorf("want a resourceVersion")
 	}
-	return revision, nil
+	return min(revision, lastRevision), nil
 }
 
-// parseMoment reads a time, or how long ago it was.
+// parseMoment reads a time, or how long ago it was. It returns none before the first one that a change can have.
 func parseMoment(text string, now time.Time) (time.Time, error) {
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
 	moment, err := time.Parse(time.RFC3339, text)
+	if ago, e := time.ParseDuration(text); e == nil && ago >= 0 {
+		moment, err = now.Add(-ago), nil
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("want a time such as 2026-11-21T10:00:00Z, or how long ago, such as 10m")
+	}
+	if first := time.UnixMilli(0); moment.Before(first) {
+		return first, nil
 	}
 	return moment, nil
 }

@@ -72,7 +72,7 @@ func (s *selection) first(k key) int64 {
 
 // changes selects by who and when.
 func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
-	q := history.Query{After: c.AfterRevision, Before: c.BeforeRevision}
+	q := history.Query{After: min(c.AfterRevision, math.MaxInt64-1), Before: c.BeforeRevision} // the next one exists
 	if c.Since != nil {
 		before, err := s.past.revisionAt(ctx, c.Since.Add(-time.Millisecond))
 		if err != nil {
