@@ -149,7 +149,7 @@ func (s *Server) withConsole(next http.Handler) http.Handler {
 func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) bool) http.Handler {
 	limited := connections.UntilDone(func(h http.Handler) http.Handler {
 		return serverfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
-	}, withStack(next))
+	}, withStack(withStatusOfHead(next)))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !endsWithContext(info) {
@@ -162,6 +162,41 @@ func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) b
 		}
 	})
 }
+
+// withStatusOfHead sends the status of a response to a HEAD whose handler only sets headers. The server would, but upstream's time limit keeps
+// headers from it until there is a status.
+func withStatusOfHead(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodHead {
+			next.ServeHTTP(w, r)
+			return
+		}
+		noticed := &noticedStatus{ResponseWriter: w}
+		next.ServeHTTP(noticed, r)
+		if !noticed.sent {
+			w.WriteHeader(http.StatusOK)
+		}
+	})
+}
+
+// noticedStatus records whether a status was sent.
+type noticedStatus struct {
+	http.ResponseWriter
+	sent bool
+}
+
+func (n *noticedStatus) WriteHeader(code int) {
+	n.sent = true
+	n.ResponseWriter.WriteHeader(code)
+}
+
+func (n *noticedStatus) Write(p []byte) (int, error) {
+	n.sent = true
+	return n.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the underlying writer.
+func (n *noticedStatus) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
 // endsWithContext returns a function that reports whether everything that a request waits for ends with its context: writes of one object,
 // to which upstream's handlers respond with 504 themselves, and gets of built-in resources. A get of a custom resource may wait for a

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/sqube/sqube/test/concepts/kit"
@@ -61,6 +62,17 @@ var refusedPaths = []kit.Promise{
 		} {
 			a := c.Send(t, method, path, nil, nil).Refused(t, http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 			kit.Equal(t, a.Header.Get("Allow"), "") // kube-apiserver sends none either
+		}
+	}},
+	{Statement: "a HEAD of what can be read gets the headers of a GET", Proof: func(t *testing.T, c *kit.Cluster) {
+		for _, path := range []string{"/openapi/v2", "/openapi/v3", "/console/", "/console/app.js", "/healthz"} {
+			plain := kit.Header{"Accept-Encoding", "identity"}
+			got, head := c.Send(t, http.MethodGet, path, plain, nil).OK(t), c.Send(t, http.MethodHead, path, plain, nil).OK(t)
+			for _, name := range []string{"Content-Type", "Etag", "Vary", "Cache-Control", "Content-Security-Policy", "X-Content-Type-Options"} {
+				if !slices.Equal(got.Header.Values(name), head.Header.Values(name)) || len(head.Body) > 0 {
+					t.Errorf("%s: %s is %q, and with HEAD %q, with a body of %d bytes", path, name, got.Header.Values(name), head.Header.Values(name), len(head.Body))
+				}
+			}
 		}
 	}},
 	{Statement: "an invalid query is read as far as possible", Proof: func(t *testing.T, c *kit.Cluster) {
