@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +44,45 @@ func TestFiles(t *testing.T) {
 	for _, path := range []string{"/console/nonsense", "/console/../console.go", "/console/static/app.js"} {
 		if r := get(path); r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+}
+
+// TestImports follows the imports of the scripts: none leads back to where it begins.
+func TestImports(t *testing.T) {
+	served, err := files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := regexp.MustCompile(`(?m)^import .*from '\./(.*)';$`)
+	const following, followed = 1, 2
+	state := map[string]int{}
+	var follow func(path []string)
+	follow = func(path []string) {
+		name := path[len(path)-1]
+		script := served["/"+name]
+		if script == nil {
+			t.Errorf("%s does not exist", strings.Join(path, " imports "))
+			return
+		}
+		if state[name] == following {
+			t.Errorf("%s", strings.Join(path, " imports "))
+		}
+		if state[name] != 0 {
+			return
+		}
+		state[name] = following
+		for _, found := range imports.FindAllSubmatch(script.plain, -1) {
+			follow(append(slices.Clone(path), string(found[1])))
+		}
+		state[name] = followed
+	}
+	for _, root := range []string{"app.js", "signedin.js"} {
+		follow([]string{root})
+	}
+	for name := range served {
+		if script := strings.TrimPrefix(name, "/"); strings.HasSuffix(script, ".js") && state[script] != followed {
+			t.Errorf("nothing imports %s", script)
 		}
 	}
 }

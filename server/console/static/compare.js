@@ -1,7 +1,8 @@
 // What is different between two moments, from the changes between them.
 
-import { avatar, fields, objectLink } from './change.js';
+import { avatar, objectLink } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
+import { fields } from './fields.js';
 import { ago, author, clock, count } from './format.js';
 import { at as changeAt, list, quiet, revisionOf, timeOf } from './history.js';
 import { fold, isStatus } from './paths.js';

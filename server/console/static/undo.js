@@ -1,7 +1,7 @@
 // Undo: the plan first, then what became of it.
 
 import { failure, fill, h, icon, skeleton, toast } from './dom.js';
-import { fields } from './change.js';
+import { fields } from './fields.js';
 import { ago, author } from './format.js';
 import { dialog } from './help.js';
 import { undo } from './history.js';
