@@ -25,7 +25,8 @@ type levelWriter struct {
 
 // harmless are parts of the libraries' warnings and errors that need no action from an operator: requests that clients gave up, the
 // server's address added to its own Service or found there after a crash, objects that a new cluster does not have yet, objects that
-// another server created or changed first, whereupon the library tries again, mistakes that clients are informed of.
+// another server created or changed first, or whose last write a controller's informer does not have yet, whereupon the library tries
+// again, mistakes that clients are informed of.
 var harmless = []string{
 	"context canceled",
 	"Post-timeout activity",
@@ -37,6 +38,7 @@ var harmless = []string{
 	"Couldn't parse request",
 	`\" already exists"`,
 	"the object has been modified; please apply your changes to the latest version and try again",
+	"is not as new as written version: ",
 	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,7 +73,7 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 	if e.capabilities.notifies {
 		notify = e.unnotified.statement()
 	}
-	for {
+	for conflicts := 0; ; {
 		committed, written, err := e.commit(ctx, group, notify)
 		switch {
 		case err == nil:
@@ -85,13 +86,34 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 				continue
 			}
 		case serializationFailure(err):
-			continue // until ctx ends
+			if backOff(ctx, conflicts) {
+				conflicts++
+				continue
+			}
+			err = ctx.Err()
 		case written && notify != "" && rolledBack(err):
 			e.unnotified = unnotified{notifyHint(err), time.Now()}
 			notify = ""
 			continue
 		}
 		return dialect.Committed{}, failure(ctx, "commit", err)
+	}
+}
+
+// The pauses before a commit is repeated that conflicted with another server's. Each is longer than the one before, and all are random, or
+// the same commits would meet again.
+const (
+	firstPause = time.Millisecond
+	maxPause   = 100 * time.Millisecond
+)
+
+// backOff pauses after so many earlier conflicts, or returns false if ctx ends.
+func backOff(ctx context.Context, conflicts int) bool {
+	select {
+	case <-time.After(rand.N(min(firstPause<<min(conflicts, 10), maxPause))):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -194,10 +194,10 @@ func (s *reads) handler(info *request.RequestInfo) http.HandlerFunc {
 	}
 }
 
-// limitErrors prepares the storage of a write.
+// limitErrors prepares the storage of a write. There is none before the definition is established, which upstream would log as an error.
 func (s *reads) limitErrors(info *request.RequestInfo) {
 	d, err := s.definitions.Get(info.Resource + "." + info.APIGroup)
-	if err != nil {
+	if err != nil || !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 		return
 	}
 	storages, err := s.storages.GetCustomResourceListerCollectionDeleter(d)
