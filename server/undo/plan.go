@@ -246,6 +246,11 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 		}
 		step.Diff = fieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
 	}
+	if step.Action == Create || step.Action == Update {
+		if reason := keptOut(w.key, current, r.object); reason != "" {
+			step.Action, step.Reason, step.Diff, step.Conflicts = Leave, reason, nil, nil
+		}
+	}
 	if step.Action == Create {
 		p.planned[w.uid] = true
 		switch {

@@ -63,14 +63,15 @@ func Unset(object map[string]any) (metadata map[string]any) {
 
 // made are the built-in kinds that a controller makes for an owner of another.
 var made = map[string][]string{
-	"Pod": {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"}, "ReplicaSet": {"Deployment"}, "Job": {"CronJob"},
+	"Pod": {"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node"}, "ReplicaSet": {"Deployment"}, "Job": {"CronJob"},
 	"ControllerRevision": {"StatefulSet", "DaemonSet"}, "EndpointSlice": {"Service", "Endpoints"}, "IPAddress": {"Service"},
+	"ResourceClaim": {"Pod"}, "PersistentVolumeClaim": {"Pod"},
 }
 
 // remade returns why an object comes back by itself, "" if it does not.
 func remade(k key, o *unstructured.Unstructured) string {
 	for _, owner := range o.GetOwnerReferences() {
-		if slices.Contains(made[o.GetKind()], owner.Kind) {
+		if owner.Controller != nil && *owner.Controller && slices.Contains(made[o.GetKind()], owner.Kind) && (k.resource != "persistentvolumeclaims" || strings.HasPrefix(k.name, owner.Name+"-")) {
 			return owner.Kind + " " + owner.Name + " makes it"
 		}
 	}
@@ -79,8 +80,6 @@ func remade(k key, o *unstructured.Unstructured) string {
 		return "a controller makes it in every namespace"
 	case k.group == "" && k.resource == "configmaps" && k.name == "kube-root-ca.crt":
 		return "a controller makes it in every namespace"
-	case k.group == "" && k.resource == "secrets" && o.Object["type"] == "kubernetes.io/service-account-token":
-		return "tokens are not brought back: issue a new one"
 	case k.group == "" && k.resource == "endpoints":
 		if o.GetAnnotations()["endpoints.kubernetes.io/last-change-trigger-time"] != "" || o.GetLabels()["endpoints.kubernetes.io/managed-by"] != "" {
 			return "its Service's controller makes it"
@@ -113,6 +112,13 @@ func fresh(k key, o *unstructured.Unstructured) (warnings []string) {
 		unstructured.RemoveNestedField(o.Object, "spec", "finalizers")
 	case k.group == "" && k.resource == "pods":
 		unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
+		computed(o, "priority", "preemptionPolicy", "overhead")
+		if debuggers, _, _ := unstructured.NestedSlice(o.Object, "spec", "ephemeralContainers"); len(debuggers) > 0 {
+			unstructured.RemoveNestedField(o.Object, "spec", "ephemeralContainers")
+			return []string{"it comes back without its ephemeral containers, which can only be added to a Pod that runs"}
+		}
+	case k.group == "scheduling.k8s.io" && k.resource == "podgroups":
+		computed(o, "priority", "preemptionPolicy")
 	case k.group == "" && k.resource == "serviceaccounts":
 		delete(o.Object, "secrets")
 	case k.group == "" && k.resource == "persistentvolumes":
@@ -135,6 +141,13 @@ func fresh(k key, o *unstructured.Unstructured) (warnings []string) {
 		return []string{"it starts from the beginning"}
 	}
 	return nil
+}
+
+// computed removes what admission computes from classes, and refuses if these have changed since.
+func computed(o *unstructured.Unstructured, fields ...string) {
+	for _, name := range fields {
+		unstructured.RemoveNestedField(o.Object, "spec", name)
+	}
 }
 
 // withoutAllocations removes the fields that a Service can do without, if another has got their values. It returns which it had.

@@ -73,30 +73,66 @@ var MoreFlags = []string{
 func (f *Filler) CreateMore(ctx context.Context) error { return f.create(ctx, more) }
 
 func (f *Filler) create(ctx context.Context, manifests []byte) error {
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
-	for {
-		var object unstructured.Unstructured
-		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
+	all, err := decode(manifests)
+	for _, object := range all {
+		if err == nil {
+			_, err = f.Make(ctx, object, metav1.CreateOptions{})
 		}
-		err := eventually(ctx, func() error {
-			mapping, err := f.mapper.RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
-			if err != nil {
-				f.mapper.Reset()
-				return err
-			}
-			_, err = f.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()).Create(ctx, &object, metav1.CreateOptions{FieldManager: Manager})
-			if apierrors.IsAlreadyExists(err) {
-				err = nil
-			}
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+		if apierrors.IsAlreadyExists(err) {
+			err = nil
 		}
 	}
+	return err
+}
+
+// All returns what Create and CreateMore create.
+func All() ([]*unstructured.Unstructured, error) { return decode(append(append(slices.Clone(stable), "\n---\n"...), more...)) }
+
+func decode(manifests []byte) (all []*unstructured.Unstructured, err error) {
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, object)
+	}
+}
+
+// Make creates an object, as soon as its kind is served, and returns what the server makes of it.
+func (f *Filler) Make(ctx context.Context, object *unstructured.Unstructured, options metav1.CreateOptions) (made *unstructured.Unstructured, err error) {
+	options.FieldManager = Manager
+	exists := false
+	err = eventually(ctx, func() error {
+		objects, err := f.Of(object)
+		if err != nil {
+			return err
+		}
+		made, err = objects.Create(ctx, object, options)
+		if exists = apierrors.IsAlreadyExists(err); exists {
+			return nil
+		}
+		return err
+	})
+	if err == nil && exists {
+		err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: object.GetKind()}, object.GetName())
+	}
+	if err != nil && !exists {
+		err = fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return made, err
+}
+
+// Of returns the objects of an object's kind, in its namespace. It returns an error while the kind is not served.
+func (f *Filler) Of(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	mapping, err := f.mapper.RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
+	if err != nil {
+		f.mapper.Reset()
+		return nil, err
+	}
+	return f.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
 }
 
 // eventually retries until there is no error: new kinds are not served at once.
