@@ -86,6 +86,9 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 				return err
 			}
 		}
+		if s.Lazy {
+			return yield(&Entry{Change: c})
+		}
 		if err := c.Load(ctx); errors.Is(err, history.ErrForgotten) {
 			return nil
 		} else if err != nil {
@@ -97,6 +100,22 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		}
 		return yield(e)
 	})
+}
+
+// Read reads the objects of an entry of a lazy selection. That they are not kept any more, or can't be read, is no error: they are missing.
+func (l *Log) Read(ctx context.Context, e *Entry) error {
+	err := e.Load(ctx)
+	if errors.Is(err, history.ErrForgotten) {
+		e.Unreadable = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if e.Before, e.Unreadable = l.decrypt(ctx, e.Change, e.Previous); e.Unreadable == nil {
+		e.After, e.Unreadable = l.decrypt(ctx, e.Change, e.Value)
+	}
+	return nil
 }
 
 // entry decrypts a change. One that can't be read is no reason to hide that it happened.

@@ -229,7 +229,7 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 			step.Reason = "others have changed the same fields since"
 		}
 	case w.live != nil && w.live.GetDeletionTimestamp() != nil:
-		step.Action, step.Reason = Leave, "it is being deleted: its finalizers must go first"
+		step.Action, step.Reason = Leave, ending
 	case current == nil:
 		step.Action = Create
 		p.leaveOut(step, sub)

@@ -86,6 +86,9 @@ func (s *subject) close() {
 	}
 }
 
+// ending is why an object can't be changed.
+const ending = "it is being deleted: its finalizers must go first"
+
 // reverted is what an object becomes.
 type reverted struct {
 	object    map[string]any // stripped; nil if it is not there
@@ -113,6 +116,10 @@ func (s *subject) revert(live *unstructured.Unstructured, force bool) (*reverted
 }
 
 func (s *subject) revertOne(r *reverted, c *change, force bool) error {
+	if c.ends() && r.object != nil && r.uid == c.UID {
+		r.touched, r.reason = true, ending
+		return nil
+	}
 	if c.idle {
 		return nil
 	}

@@ -32,10 +32,12 @@ type Query struct {
 	// Only revisions between After and Before, without these; 0 for no bound.
 	After, Before int64
 	NewestFirst   bool
+	// Lazy leaves out of changes in the log what those that have left it lack, until Load.
+	Lazy bool
 }
 
 // Change is one write: the row it made, and what was there before. Before Load, a change that is no longer in the log lacks the parts that
-// its block has compressed.
+// its block has compressed: labels, fields, address, audit id and values.
 type Change struct {
 	dialect.LogRow        // Value is nil for a deletion
 	Previous       []byte // the stored value before; nil if there was none or it is no longer kept
@@ -45,6 +47,7 @@ type Change struct {
 	Fields  *Fields
 
 	from  *reader
+	lazy  bool  // Load has to read its row
 	block int64 // the first revision of its block, 0 if it is in the log
 	nth   int   // its place in the block
 }
@@ -197,6 +200,14 @@ func (w *reader) where(inLog bool, conditions []string, args []any) (string, []a
 	return strings.Join(conditions, " AND "), args
 }
 
+// previous is the SQL expression of the value that a row of the log replaced, while that is in the log.
+const previous = "(SELECT p.value FROM log p WHERE p.id = log.replaces)"
+
+// lazyRows is how many times as many rows without values are read at once.
+const lazyRows = 10
+
+var lazyColumns = strings.Replace(dialect.Columns, "labels, fields, value, address, audit_id", "'', '', NULL, '', ''", 1)
+
 var errEnough = errors.New("the page is full")
 
 // readLog returns the changes in the log, and whether there may be more.
@@ -206,9 +217,13 @@ func (w *reader) readLog(ctx context.Context, from, to int64) (page []*Change, m
 	if w.query.NewestFirst {
 		order = " DESC"
 	}
-	const previous = "(SELECT p.value FROM log p WHERE p.id = log.replaces)"
-	statement := fmt.Sprintf("SELECT %s, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", previous, dialect.Columns, where, order, w.rows)
-	if !w.Streams() { // the whole result would be sent
+	rows := w.rows
+	statement := fmt.Sprintf("SELECT %s, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", previous, dialect.Columns, where, order, rows)
+	switch {
+	case w.query.Lazy:
+		rows *= lazyRows
+		statement = fmt.Sprintf("SELECT NULL, %s FROM log WHERE %s ORDER BY id%s LIMIT %d", lazyColumns, where, order, rows)
+	case !w.Streams(): // the whole result would be sent
 		const size = "coalesce(octet_length(value), 0) + coalesce(octet_length(" + previous + "), 0)"
 		statement = fmt.Sprintf(`SELECT previous, %[1]s FROM (
 SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PRECEDING) - (%[3]s) AS before FROM (
@@ -217,7 +232,7 @@ SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PR
 	}
 	bytes := 0
 	err = w.Query(ctx, statement, args, func(row dialect.Row) error {
-		c := &Change{from: w}
+		c := &Change{from: w, lazy: w.query.Lazy}
 		if err := c.Scan(row, &c.Previous); err != nil {
 			return err
 		}
@@ -230,7 +245,7 @@ SELECT *, %[2]s AS previous, sum(%[3]s) OVER (ORDER BY id%[4]s ROWS UNBOUNDED PR
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	more = bytes >= pageBytes || len(page) == w.rows
+	more = bytes >= pageBytes || len(page) == rows
 	w.rows = min(growth*w.rows, pageRows)
 	return page, more, err
 }
@@ -267,6 +282,11 @@ func (w *reader) addPast(ctx context.Context, page []*Change, from, to int64) ([
 
 // Load reads the parts that the change lacks. It returns ErrForgotten if they are gone meanwhile, and database errors.
 func (c *Change) Load(ctx context.Context) error {
+	if c.lazy {
+		if err := c.loadRow(ctx); err != nil {
+			return err
+		}
+	}
 	if c.block == 0 {
 		if c.Previous != nil || c.Replaces == 0 {
 			return nil
@@ -305,6 +325,29 @@ func (c *Change) Load(ctx context.Context) error {
 		return c.loadPrevious(ctx, c.ID)
 	}
 	return nil
+}
+
+// loadRow reads the row of a lazy change, or finds the block in which it is meanwhile.
+func (c *Change) loadRow(ctx context.Context) error {
+	c.lazy = false
+	found := false
+	err := c.from.Query(ctx, "SELECT "+previous+", "+dialect.Columns+" FROM log WHERE id = ?", []any{c.ID}, func(row dialect.Row) error {
+		found = true
+		return c.Scan(row, &c.Previous)
+	})
+	if err != nil || found {
+		return err
+	}
+	const block = "past.api_group = ? AND past.resource = ? AND past.key = ? AND first_id <= ?"
+	err = Blocks(ctx, c.from, block, "first_id DESC LIMIT 1", []any{c.Group, c.Resource, c.Key, c.ID}, func(b *dialect.Block) error {
+		found, err := rows(b)
+		c.block, c.nth = b.First, slices.IndexFunc(found, func(r *dialect.LogRow) bool { return r.ID == c.ID })
+		return err
+	})
+	if err == nil && (c.block == 0 || c.nth < 0) {
+		err = ErrForgotten
+	}
+	return err
 }
 
 // loadPrevious reads the value of the object before a revision, from its block, if there is one that is still kept, or what the change changed.
