@@ -75,11 +75,23 @@ type Questions[T any, P interface {
 	runtime.Object
 }] struct {
 	Singular string
-	// Slots limit how many are answered at once; Busy is the error for one more.
-	Slots chan struct{}
-	Busy  string
+	// Admit limits how many are answered at once. It returns what is to be called after the answer, or the error for one too many.
+	Admit func(context.Context) (done func(), err error)
 	// Answer answers a question.
 	Answer func(context.Context, P, *metav1.CreateOptions) error
+}
+
+// Slots admits n questions at once, whoever asks; busy is the error for one more.
+func Slots(n int, busy string) func(context.Context) (done func(), err error) {
+	slots := make(chan struct{}, n)
+	return func(context.Context) (func(), error) {
+		select {
+		case slots <- struct{}{}:
+			return func() { <-slots }, nil
+		default:
+			return nil, apierrors.NewTooManyRequests(busy, 1)
+		}
+	}
 }
 
 // New implements rest.Storage.
@@ -106,11 +118,10 @@ func (q *Questions[T, P]) Create(ctx context.Context, object runtime.Object, val
 			return nil, err
 		}
 	}
-	select {
-	case q.Slots <- struct{}{}:
-		defer func() { <-q.Slots }()
-	default:
-		return nil, apierrors.NewTooManyRequests(q.Busy, 1)
+	done, err := q.Admit(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	return object, q.Answer(ctx, question, options)
 }

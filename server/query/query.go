@@ -42,7 +42,7 @@ func NewREST(store *sqlstore.Store) rest.Storage {
 	return &changes.Questions[Query, *Query]{
 		Singular: "query",
 		// Each can keep a processor busy, and old versions from being removed.
-		Slots: make(chan struct{}, 2), Busy: "other queries are running",
+		Admit: changes.Slots(2, "other queries are running"),
 		Answer: func(ctx context.Context, q *Query, _ *metav1.CreateOptions) error {
 			if wrong := q.Spec.check(); len(wrong) > 0 {
 				return invalid(q, wrong)

@@ -2,6 +2,7 @@ package undo
 
 import (
 	"context"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,8 +18,8 @@ const Resource = "undos"
 
 func init() { changes.Register(&Undo{}) }
 
-// running are the undos that are planned or applied now. Their number is limited, since each can take much memory and many requests.
-var running = make(chan struct{}, 4)
+// maxPlanning is how long an undo is planned. A request may take longer, but what is left of it is for applying the plan.
+const maxPlanning = 15 * time.Second
 
 // REST serves the resource undos, which can only be created.
 type REST struct {
@@ -28,8 +29,10 @@ type REST struct {
 // NewREST returns the resource. The log is what users may know of history; onBehalf returns a configuration for requests to this server as the
 // user of a request, and the audit id for these.
 func NewREST(log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error)) *REST {
+	g := newGate()
 	return &REST{changes.Questions[Undo, *Undo]{
-		Singular: "undo", Slots: running, Busy: "other undos are going on",
+		Singular: "undo",
+		Admit:    func(ctx context.Context) (func(), error) { return g.admit(ctx, log) },
 		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
 			return undo.answer(ctx, log, onBehalf, options)
 		},
@@ -59,11 +62,13 @@ func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(co
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err
 	}
-	planning, cancel := inTime(ctx)
+	inTime, cancel := inTime(ctx)
+	defer cancel()
+	planning, cancel := context.WithTimeout(inTime, maxPlanning)
 	defer cancel()
 	steps, err := p.plan(planning, &undo.Spec)
 	if err != nil && planning.Err() != nil && ctx.Err() == nil {
-		return apierrors.NewTimeoutError("planning this takes longer than a request may: nothing has been changed; undo less at once", 0)
+		return apierrors.NewTimeoutError("planning this takes too long: nothing has been changed; limit it to a namespace, to resources, or to a shorter time", 0)
 	}
 	if err != nil {
 		return err

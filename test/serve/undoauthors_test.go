@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	undos "github.com/sqube/sqube/server/undo"
-	"github.com/sqube/sqube/sqlstore/inspect"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/everykind"
 	"github.com/sqube/sqube/test/harness/sqube"
@@ -119,7 +119,7 @@ func differences(t *testing.T, first *unstructured.Unstructured, write func(*eve
 		object, err := write(f)
 		harness.Must(t, err)
 		object.SetManagedFields(first.GetManagedFields())
-		for _, d := range inspect.DifferencesOf(first.Object, object.Object) {
+		for _, d := range fieldpath.DifferencesOf(first.Object, object.Object) {
 			paths = append(paths, element.ReplaceAllString(d.Path, "[]"))
 		}
 		return paths
