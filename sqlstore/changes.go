@@ -14,6 +14,11 @@ func (s *Store) Changes(ctx context.Context, q history.Query, yield func(*histor
 	return history.Changes(ctx, settled{s.engine, s}, q, yield)
 }
 
+// Live calls yield with the changes that made what exists now; see history.Live.
+func (s *Store) Live(ctx context.Context, q history.Query, owned bool, yield func(*history.Change) error) error {
+	return history.Live(ctx, settled{s.engine, s}, q, owned, yield)
+}
+
 // settled reads a log that has the held rows, with a time limit for each read.
 type settled struct {
 	dialect.Reader

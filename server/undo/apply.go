@@ -108,7 +108,7 @@ func needed(step *Step, failed []*Step) string {
 	}
 	for _, before := range failed {
 		w := before.work
-		owns := step.work.target != nil && slices.ContainsFunc(step.work.target.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return string(o.UID) == w.uid })
+		owns := slices.ContainsFunc(step.work.owners, func(o metav1.OwnerReference) bool { return string(o.UID) == w.uid })
 		if before.Action == Create && (owns || w.holds(step.work.key)) {
 			return fmt.Sprintf("it needs %s", w.key)
 		}
@@ -138,6 +138,7 @@ func (p *planner) apply(ctx context.Context, step *Step) (revision int64, err er
 		if failed != nil {
 			return 0, err
 		}
+		subjects[step.work.key].close()
 		anew, failed := p.step(ctx, subjects[step.work.key])
 		if failed != nil || anew == nil || anew.Action != step.Action || len(anew.Conflicts) > len(step.Conflicts) {
 			return 0, err
@@ -171,10 +172,7 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 		revision, _ := p.written(ctx, w) // it is done, whether it is known or not
 		return revision, nil
 	default:
-		target := w.target.DeepCopy()
-		target.SetResourceVersion(w.live.GetResourceVersion())
-		target.SetUID(w.live.GetUID())
-		now, err := p.cluster.patch(ctx, resource, w.namespace, w.name, mergePatch(strip(w.live.DeepCopy().Object), target.Object))
+		now, err := p.cluster.patch(ctx, resource, w.live, w.patch)
 		if err != nil {
 			return 0, err
 		}
@@ -186,8 +184,12 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 func (p *planner) written(ctx context.Context, w *work) (revision int64, err error) {
 	q := w.query()
 	q.After = p.began
-	only := func(c *history.Change) bool { return c.FieldManager == Manager && c.AuditID == p.cluster.auditID }
+	only := func(c *history.Change) bool { return c.FieldManager == Manager }
 	err = p.past.walk(ctx, q, only, func(c *change) error {
+		e, err := c.read(ctx)
+		if err != nil || e.AuditID != p.cluster.auditID {
+			return err
+		}
 		revision = c.ID
 		return errEnough
 	})
@@ -196,7 +198,11 @@ func (p *planner) written(ctx context.Context, w *work) (revision int64, err err
 
 func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
 	w := step.work
-	object := w.target.DeepCopy()
+	fields, err := decode(w.object)
+	if err != nil {
+		return 0, err
+	}
+	object := &unstructured.Unstructured{Object: fields}
 	references := object.GetOwnerReferences()
 	for i, owner := range references {
 		if uid := p.uids[string(owner.UID)]; uid != "" {

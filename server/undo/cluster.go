@@ -2,7 +2,6 @@ package undo
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -70,12 +70,20 @@ func (c *cluster) create(ctx context.Context, resource schema.GroupVersionResour
 	return c.in(resource, object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{FieldManager: Manager})
 }
 
-// patch applies a JSON merge patch.
-func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch map[string]any) (*unstructured.Unstructured, error) {
-	body, err := json.Marshal(patch)
+// patch applies a JSON merge patch to live, if it still is that version.
+func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(patch, &fields); err != nil {
+		return nil, err
+	}
+	changed := &unstructured.Unstructured{Object: fields}
+	changed.SetResourceVersion(live.GetResourceVersion())
+	changed.SetUID(live.GetUID())
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
+	namespace, name := live.GetNamespace(), live.GetName()
 	return c.in(resource, namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
 }
 

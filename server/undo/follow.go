@@ -3,6 +3,7 @@ package undo
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/sqube/sqube/sqlstore/history"
 )
@@ -21,24 +22,11 @@ type traces struct {
 	byOwner map[string][]trace
 }
 
-func (t *traces) add(c *change) error {
-	if len(t.all) == maxChanges {
-		return tooMuch("changes", maxChanges)
-	}
-	made := trace{c.key(), c.UID, c.ID}
-	t.all = append(t.all, made)
-	t.byUID[c.UID] = append(t.byUID[c.UID], made)
-	for _, owner := range owners(c.Before) {
-		t.byOwner[owner] = append(t.byOwner[owner], made)
-	}
-	return nil
-}
-
 // follow adds the deletions that followed from those that are selected: of what was in a namespace, of the objects of a definition,
-// and of what the garbage collector deleted with its owner.
-func (s *selection) follow(ctx context.Context) error {
+// and of what the garbage collector deleted with its owner. It returns the objects that were not selected before.
+func (s *selection) follow(ctx context.Context) (more []key, err error) {
 	if len(s.ended) == 0 {
-		return nil
+		return nil, nil
 	}
 	q := history.Query{After: math.MaxInt64}
 	within := s.ended[0].scope()
@@ -48,8 +36,9 @@ func (s *selection) follow(ctx context.Context) error {
 			within = ""
 		}
 	}
-	deletions := func(c *history.Change) bool { return c.Operation == deletion && !transient(keyOf(c)) }
 	found := &traces{byUID: map[string][]trace{}, byOwner: map[string][]trace{}}
+	deletions := func(c *history.Change) bool { return c.Operation == deletion }
+	add := func(c *change) error { return s.trace(ctx, found, c) }
 	if within != "" { // where objects without a namespace are not
 		q.Namespace = &within
 		for _, e := range s.ended {
@@ -58,13 +47,13 @@ func (s *selection) follow(ctx context.Context) error {
 			}
 			own := e.query()
 			own.After = e.from - 1
-			if err := s.past.walk(ctx, own, deletions, found.add); err != nil {
-				return err
+			if err := s.past.walk(ctx, own, deletions, add); err != nil {
+				return nil, err
 			}
 		}
 	}
-	if err := s.past.walk(ctx, q, deletions, found.add); err != nil {
-		return err
+	if err := s.walk(ctx, q, deletions, add); err != nil {
+		return nil, err
 	}
 	for i := 0; i < len(s.ended); i++ { // which grows
 		e := s.ended[i]
@@ -72,11 +61,38 @@ func (s *selection) follow(ctx context.Context) error {
 			if t.revision < e.from || s.undone[t.key][t.revision] {
 				continue
 			}
+			if s.undone[t.key] == nil {
+				more = append(more, t.key)
+			}
 			if err := s.mark(t.key, t.revision); err != nil {
-				return err
+				return nil, err
 			}
 			s.ended = append(s.ended, ended{t.key, t.uid, t.revision})
 		}
+	}
+	return more, nil
+}
+
+// trace adds a deletion to traces. Its owners need not be known if it followed from that of what held it.
+func (s *selection) trace(ctx context.Context, t *traces, c *change) error {
+	if len(t.all) == maxChanges {
+		return tooMuch("changes", maxChanges)
+	}
+	if err := s.account.add(changeBytes); err != nil {
+		return err
+	}
+	made := trace{c.key(), c.UID, c.ID}
+	t.all = append(t.all, made)
+	t.byUID[c.UID] = append(t.byUID[c.UID], made)
+	if slices.ContainsFunc(s.ended, func(e ended) bool { return e.holds(made.key) && e.from <= c.ID }) {
+		return nil
+	}
+	e, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, owner := range owners(e.Before) {
+		t.byOwner[owner] = append(t.byOwner[owner], made)
 	}
 	return nil
 }

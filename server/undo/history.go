@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/apistorage"
+	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -27,9 +28,8 @@ const (
 
 // An undo has limits, so that it does not take all memory.
 const (
-	maxChanges = 100000   // that it looks at closely
-	maxObjects = 5000     // that it brings back or changes
-	maxBytes   = 64 << 20 // of the versions of these objects
+	maxChanges = 100000 // that it looks at closely
+	maxObjects = 5000   // that it brings back or changes
 )
 
 func tooMuch(what string, most int) error {
@@ -38,20 +38,36 @@ func tooMuch(what string, most int) error {
 
 // past is what has happened, as far as a user may know it.
 type past struct {
-	log  *changes.Log
-	user user.Info
+	log    *changes.Log
+	user   user.Info
+	mayGet func(ctx context.Context, resource schema.GroupResource, namespace, name string) (bool, error)
+}
+
+func newPast(log *changes.Log, user user.Info) *past {
+	return &past{log, user, log.MayGet(user)}
 }
 
 // errEnough ends a walk.
 var errEnough = errors.New("enough has been read")
 
 // walk calls yield with the changes of q, the newest first, of which only is true. An error of yield ends it and is returned, but
-// for errEnough.
+// for errEnough. What the changes are is known without their objects, of which there can be many, and large ones.
 func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Change) bool, yield func(*change) error) error {
-	q.NewestFirst = true
-	err := p.log.Each(ctx, p.user, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
-		return yield(&change{Entry: e, wasMarked: marked(e.Before), marked: marked(e.After)})
-	})
+	q.NewestFirst, q.Lazy = true, true
+	return walked(p.log.Each(ctx, p.user, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
+		return yield(&change{Change: e.Change, log: p.log})
+	}))
+}
+
+// walkAll is walk with the changes of all objects, whoever may know them. None of it may be shown.
+func (p *past) walkAll(ctx context.Context, q history.Query, only func(*history.Change) bool, yield func(*change) error) error {
+	q.NewestFirst, q.Lazy = true, true
+	return walked(p.log.All(ctx, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
+		return yield(&change{Change: e.Change, log: p.log})
+	}))
+}
+
+func walked(err error) error {
 	if errors.Is(err, errEnough) {
 		return nil
 	}
@@ -72,9 +88,10 @@ func (p *past) revisionAt(ctx context.Context, t time.Time) (int64, error) {
 
 // change is one version of an object that replaced another.
 type change struct {
-	*changes.Entry
-	wasMarked, marked bool // for deletion, before and after it
-	idle              bool // it changed only what strip removes, and its versions are not kept
+	*history.Change
+	log     *changes.Log
+	touched []string // the paths of what an update changed, once they are known
+	known   bool
 }
 
 func (c *change) key() key { return keyOf(c.Change) }
@@ -89,27 +106,55 @@ func (c *change) reference() ChangeReference {
 	}
 }
 
-// ends reports whether the change is the one that marked the object for deletion.
-func (c *change) ends() bool { return c.marked && !c.wasMarked }
+// read reads the object before and after the change, and what else is known of it only then. The change does not keep it.
+func (c *change) read(ctx context.Context) (*changes.Entry, error) {
+	row := *c.Change
+	e := &changes.Entry{Change: &row}
+	return e, apistorage.ClientError(c.log.Read(ctx, e))
+}
 
 // versions returns what the change replaced and what it made of it, stripped. Either is nil if it is not there or not known.
-func (c *change) versions() (before, after map[string]any, err error) {
-	if before, err = decode(c.Before); err == nil {
-		after, err = decode(c.After)
+func (c *change) versions(ctx context.Context) (before, after map[string]any, err error) {
+	e, err := c.read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if before, err = decode(e.Before); err == nil {
+		after, err = decode(e.After)
 	}
 	return strip(before), strip(after), err
 }
 
-// thin forgets the versions of an update that changed only what strip removes, such as the status, of which there can be many.
-func (c *change) thin() error {
-	if c.Operation != update || c.Before == nil {
-		return nil
+// marks reports whether the object was marked for deletion before and after the change.
+func (c *change) marks(ctx context.Context) (was, is bool, err error) {
+	e, err := c.read(ctx)
+	if err != nil {
+		return false, false, err
 	}
-	before, after, err := c.versions()
-	if err == nil && reflect.DeepEqual(before, after) {
-		c.idle, c.Before, c.After = true, nil, nil
+	return marked(e.Before), marked(e.After), nil
+}
+
+// touches reports whether the change changed a field, or anything but the status if path is "".
+func (c *change) touches(ctx context.Context, path string) (bool, error) {
+	if c.Operation != update {
+		return true, nil
 	}
-	return err
+	if !c.known {
+		before, after, err := c.versions(ctx)
+		if err != nil {
+			return false, err
+		}
+		c.known = true
+		switch {
+		case before == nil || after == nil:
+			c.touched = []string{""}
+		default:
+			for _, d := range fieldpath.DifferencesOf(before, after) {
+				c.touched = append(c.touched, d.Path)
+			}
+		}
+	}
+	return slices.ContainsFunc(c.touched, func(touched string) bool { return within(touched, path) || within(path, touched) }), nil
 }
 
 // marked reports whether an object is being deleted.

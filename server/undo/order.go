@@ -64,7 +64,7 @@ func order(steps []Step) []Step {
 		}
 		placed[i] = true
 		if steps[i].Action == Create {
-			for _, owner := range steps[i].work.target.GetOwnerReferences() {
+			for _, owner := range steps[i].work.owners {
 				if at, ok := byUID[string(owner.UID)]; ok {
 					place(at)
 				}

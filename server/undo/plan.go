@@ -16,13 +16,13 @@ import (
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
-	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // planner plans an undo and applies it, for one request.
 type planner struct {
 	past    *past
 	cluster *cluster // as the caller
+	account *account
 
 	spec      *Spec
 	selection *selection
@@ -31,15 +31,19 @@ type planner struct {
 	planned   map[string]bool   // the uids of the objects that are created
 	defined   map[string]bool   // the names of the definitions that are created
 	volumes   map[string]bool   // the PersistentVolumes that are created
+	deleted   map[key]string    // the objects that are deleted, with their resourceVersions
+	living    *living           // what deletions may destroy with them
 	began     int64             // the revision before the first write
 }
 
-// work is what a step needs to be applied.
+// work is what a step needs to be applied. A plan can have thousands, so it has only what is needed, as text.
 type work struct {
 	key
 	uid    string                     // of the former object that comes back
-	target *unstructured.Unstructured // what it becomes, nil if it is deleted
-	live   *unstructured.Unstructured // what it is, nil if it does not exist
+	object []byte                     // what is created
+	owners []metav1.OwnerReference    // of that
+	patch  []byte                     // what makes of live what it becomes, if it is changed
+	live   *unstructured.Unstructured // what it is, without all but a part of its metadata; nil if it does not exist
 }
 
 const (
@@ -54,18 +58,29 @@ func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
-	p.spec, p.selection = spec, &selection{past: p.past, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}}
+	p.spec, p.selection = spec, &selection{past: p.past, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}, left: map[string]int{}, account: p.account}
 	p.uids, p.planned, p.defined, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	if err := p.choose(ctx); err != nil {
 		return nil, err
 	}
-	keys := slices.SortedFunc(maps.Keys(p.selection.undone), func(a, b key) int { return strings.Compare(a.String(), b.String()) })
-	subjects, err := p.selection.load(ctx, keys...)
+	subjects, err := p.selection.load(ctx, slices.Collect(maps.Keys(p.selection.undone))...)
 	if err != nil {
 		return nil, err
 	}
+	if spec.Object == nil || spec.To == nil { // else all that followed is selected
+		more, err := p.selection.follow(ctx)
+		if err != nil {
+			return nil, err
+		}
+		followed, err := p.selection.load(ctx, more...)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(subjects, followed)
+	}
 	var steps []Step
-	for _, k := range keys {
+	for _, k := range slices.SortedFunc(maps.Keys(subjects), func(a, b key) int { return strings.Compare(a.String(), b.String()) }) {
+		subjects[k].close()
 		step, err := p.step(ctx, subjects[k])
 		if err != nil {
 			return nil, err
@@ -83,26 +98,24 @@ func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 			return nil, err
 		}
 	}
+	p.selection.notes = append(p.selection.notes, p.selection.leftNotes()...)
+	if slices.ContainsFunc(steps, func(s Step) bool { return s.Action == Create }) {
+		p.selection.notes = append(p.selection.notes, fmt.Sprintf("admission sees %s as the author of what is created, not who made it before", p.past.user.GetName()))
+	}
 	return steps, nil
 }
 
 // choose selects the changes to take back.
 func (p *planner) choose(ctx context.Context) error {
 	if p.spec.Object == nil {
-		if err := p.selection.changes(ctx, p.spec.Changes); err != nil {
-			return err
-		}
-		return p.selection.follow(ctx)
+		return p.selection.changes(ctx, p.spec.Changes)
 	}
 	k, err := p.named(p.spec.Object)
 	if err != nil {
 		return err
 	}
 	p.root = &k
-	if err := p.selection.object(ctx, k, p.spec.To); err != nil || p.spec.To != nil {
-		return err
-	}
-	return p.selection.follow(ctx)
+	return p.selection.object(ctx, k, p.spec.To)
 }
 
 func (s *Spec) validate() error {
@@ -176,7 +189,7 @@ func (p *planner) step(ctx context.Context, sub *subject) (*Step, error) {
 		return nil, nil
 	}
 	k := sub.key
-	kind, err := sub.kind()
+	kind, err := p.kind(ctx, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -188,61 +201,91 @@ func (p *planner) step(ctx context.Context, sub *subject) (*Step, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read %s: %w", k, err)
 	}
-	r, err := sub.revert(live, p.spec.Force)
+	r, err := sub.revert(ctx, live, p.spec.Force)
 	if err != nil || !r.touched {
+		return nil, err
+	}
+	undoes, err := sub.references(ctx)
+	if err != nil {
 		return nil, err
 	}
 	step := &Step{
 		Object: StepReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Resource: k.resource, Namespace: k.namespace, Name: k.name},
-		Undoes: sub.references(), Conflicts: r.conflicts, Reason: r.reason, work: &work{key: k, uid: r.uid, live: live},
+		Undoes: undoes, Conflicts: r.conflicts, Reason: r.reason, work: &work{key: k, uid: r.uid},
 	}
-	if r.object != nil {
-		step.work.target = &unstructured.Unstructured{Object: r.object}
+	if err := p.decide(ctx, step, sub, r, live); err != nil {
+		return nil, err
 	}
-	p.decide(ctx, step, sub, r)
-	return step, nil
+	return step, step.work.set(p.account, step, r.object, live)
+}
+
+// set sets what the step needs of what the object becomes and is.
+func (w *work) set(account *account, step *Step, object map[string]any, live *unstructured.Unstructured) (err error) {
+	switch step.Action {
+	case Create:
+		o := &unstructured.Unstructured{Object: object}
+		w.owners = o.GetOwnerReferences()
+		w.object, err = json.Marshal(object)
+	case Update:
+		w.patch, err = json.Marshal(mergePatch(strip(live.DeepCopy().Object), object))
+	}
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		w.live = &unstructured.Unstructured{Object: map[string]any{}}
+		w.live.SetNamespace(live.GetNamespace())
+		w.live.SetName(live.GetName())
+		w.live.SetUID(live.GetUID())
+		w.live.SetResourceVersion(live.GetResourceVersion())
+	}
+	size := stepBytes + len(w.object) + len(w.patch)
+	for _, d := range step.Diff {
+		size += len(d.Path) + len(d.From) + len(d.To)
+	}
+	return account.add(size)
 }
 
 // decide sets the action of a step.
-func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *reverted) {
+func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *reverted, live *unstructured.Unstructured) error {
 	w := step.work
-	if w.live != nil {
+	var current map[string]any
+	if live != nil {
 		for _, c := range sub.changes {
-			if c.Operation == deletion && c.UID != string(w.live.GetUID()) {
-				p.uids[c.UID] = string(w.live.GetUID())
+			if c.Operation == deletion && c.UID != string(live.GetUID()) {
+				p.uids[c.UID] = string(live.GetUID())
 			}
 		}
-	}
-	var current map[string]any
-	if w.live != nil {
-		current = strip(w.live.DeepCopy().Object)
+		current = strip(live.DeepCopy().Object)
 	}
 	switch {
 	case r.reason != "":
 		step.Action = Leave
-		if w.live != nil && remade(w.key, w.live) != "" {
-			step.Reason, step.Conflicts = remade(w.key, w.live), nil
+		if live != nil && remade(w.key, live) != "" {
+			step.Reason, step.Conflicts = remade(w.key, live), nil
 		}
 	case reflect.DeepEqual(current, r.object):
 		step.Action, step.Reason = Leave, "nothing to do: it is as it was"
 		if len(r.conflicts) > 0 {
 			step.Reason = "others have changed the same fields since"
 		}
-	case w.live != nil && w.live.GetDeletionTimestamp() != nil:
+	case live != nil && live.GetDeletionTimestamp() != nil:
 		step.Action, step.Reason = Leave, ending
 	case current == nil:
 		step.Action = Create
-		p.leaveOut(step, sub)
+		if err := p.leaveOut(ctx, step, sub, r.object); err != nil {
+			return err
+		}
 	case r.object == nil:
 		step.Action = Delete
 		if p.selection.wholly[w.key] {
 			step.Warnings = append(step.Warnings, "it did not exist then")
-			p.leaveOwned(step, w.live)
+			p.leaveOwned(step, live)
 		}
 	default:
 		step.Action = Update
 		if p.selection.wholly[w.key] {
-			p.leaveOwned(step, w.live)
+			p.leaveOwned(step, live)
 		}
 		step.Diff = fieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
 	}
@@ -260,22 +303,27 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 			p.volumes[w.name] = true
 		}
 	}
+	return nil
 }
 
 // leaveOut leaves an object out that comes back by itself, or must not come back.
-func (p *planner) leaveOut(step *Step, sub *subject) {
-	former := step.work.target
+func (p *planner) leaveOut(ctx context.Context, step *Step, sub *subject, object map[string]any) error {
+	if p.root != nil && *p.root == step.work.key {
+		return nil // it was asked for by its name
+	}
+	former := &unstructured.Unstructured{Object: object}
 	for _, c := range sub.changes { // with its status
-		if c.UID != step.work.uid || c.Before == nil {
+		if c.UID != step.work.uid {
 			continue
 		}
-		if object, err := decode(c.Before); err == nil {
-			former = &unstructured.Unstructured{Object: object}
-			break
+		e, err := c.read(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	if p.root != nil && *p.root == step.work.key {
-		return // it was asked for by its name
+		if before, err := decode(e.Before); err == nil && before != nil {
+			former = &unstructured.Unstructured{Object: before}
+		}
+		break
 	}
 	if reason := remade(step.work.key, former); reason != "" {
 		step.Action, step.Reason = Leave, reason
@@ -285,6 +333,7 @@ func (p *planner) leaveOut(step *Step, sub *subject) {
 	} else if reason := finished(former); reason != "" {
 		step.Action, step.Reason = Leave, reason
 	}
+	return nil
 }
 
 // leaveOwned leaves what a controller keeps as its owner says.
@@ -292,43 +341,6 @@ func (p *planner) leaveOwned(step *Step, o *unstructured.Unstructured) {
 	if reason := remade(step.work.key, o); reason != "" && *p.root != step.work.key {
 		step.Action, step.Reason = Leave, reason
 	}
-}
-
-// spare leaves namespaces and definitions that would be deleted, but have what the plan leaves: others have made or changed it since.
-func (p *planner) spare(ctx context.Context, steps []Step) error {
-	deleted := map[key]bool{}
-	for _, s := range steps {
-		deleted[s.work.key] = s.Action == Delete
-	}
-	for i := range steps {
-		step := &steps[i]
-		q, holds := step.work.content()
-		if step.Action != Delete || !holds {
-			continue
-		}
-		q.After = p.selection.first(step.work.key) - 1
-		seen := map[key]bool{}
-		newest := func(c *history.Change) bool {
-			k := keyOf(c)
-			before := seen[k]
-			seen[k] = true
-			return !before && c.Operation != deletion && !deleted[k] && !transient(k)
-		}
-		if err := p.past.walk(ctx, q, newest, func(c *change) error {
-			object, err := decode(c.After)
-			if err != nil || c.marked || remade(c.key(), &unstructured.Unstructured{Object: object}) != "" {
-				return err
-			}
-			step.Conflicts = append(step.Conflicts, Conflict{Change: c.reference(), Forced: p.spec.Force})
-			if !p.spec.Force {
-				step.Action, step.Reason = Leave, fmt.Sprintf("it has %s, which would be deleted with it", c.key())
-			}
-			return errEnough
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // complete adds what depends on other steps.
@@ -346,12 +358,17 @@ func (p *planner) complete(ctx context.Context, step *Step) error {
 		delete(p.planned, w.uid)
 		return nil
 	}
-	step.Warnings = append(step.Warnings, fresh(w.key, w.target)...)
+	object, err := decode(w.object)
+	if err != nil {
+		return err
+	}
+	target := &unstructured.Unstructured{Object: object}
+	step.Warnings = append(step.Warnings, fresh(w.key, target)...)
 	if w.group == "" && w.resource == "persistentvolumeclaims" {
-		p.claim(ctx, step)
+		p.claim(ctx, step, target)
 	}
 	var kept []metav1.OwnerReference
-	for _, owner := range w.target.GetOwnerReferences() {
+	for _, owner := range w.owners {
 		if p.planned[string(owner.UID)] || p.uids[string(owner.UID)] != "" {
 			kept = append(kept, owner)
 			continue
@@ -367,13 +384,14 @@ func (p *planner) complete(ctx context.Context, step *Step) error {
 			kept = append(kept, owner)
 		}
 	}
-	w.target.SetOwnerReferences(kept)
-	return nil
+	target.SetOwnerReferences(kept)
+	w.owners = kept
+	w.object, err = json.Marshal(target.Object)
+	return err
 }
 
 // claim says of a PersistentVolumeClaim what becomes of its volume.
-func (p *planner) claim(ctx context.Context, step *Step) {
-	target := step.work.target
+func (p *planner) claim(ctx context.Context, step *Step, target *unstructured.Unstructured) {
 	volume, _, _ := unstructured.NestedString(target.Object, "spec", "volumeName")
 	switch {
 	case volume == "":
@@ -395,10 +413,17 @@ func (p *planner) claim(ctx context.Context, step *Step) {
 	}
 }
 
+// looked is how many changes are read to show what a step is about.
+const looked = 10
+
 // kind returns the kind of an object, as it is stored.
-func (s *subject) kind() (schema.GroupVersionKind, error) {
-	for _, c := range s.changes {
-		for _, value := range [][]byte{c.After, c.Before} {
+func (p *planner) kind(ctx context.Context, s *subject) (schema.GroupVersionKind, error) {
+	for _, c := range s.changes[:min(looked, len(s.changes))] {
+		e, err := c.read(ctx)
+		if err != nil {
+			return schema.GroupVersionKind{}, err
+		}
+		for _, value := range [][]byte{e.After, e.Before} {
 			if len(value) == 0 {
 				continue
 			}
@@ -409,16 +434,29 @@ func (s *subject) kind() (schema.GroupVersionKind, error) {
 			return meta.GroupVersionKind(), nil
 		}
 	}
-	return schema.GroupVersionKind{Group: s.group, Version: "v1"}, nil // of its last version, nothing is kept
+	if kind, served := p.past.log.Served.KindOf(schema.GroupResource{Group: s.group, Resource: s.resource}); served {
+		return kind, nil
+	}
+	return schema.GroupVersionKind{Group: s.group, Version: "v1"}, nil // of its versions, nothing is kept
 }
 
-func (s *subject) references() (all []ChangeReference) {
+// references returns changes that are taken back, and did more than change the status, as far as a look at a few shows.
+func (s *subject) references(ctx context.Context) (all []ChangeReference, err error) {
+	left := looked
 	for _, c := range s.changes {
-		if s.undone[c.ID] && len(all) < shown && s.touches(c, "") {
+		if !s.undone[c.ID] || len(all) == shown || left == 0 {
+			continue
+		}
+		left--
+		touches, err := c.touches(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		if touches {
 			all = append(all, c.reference())
 		}
 	}
-	return all
+	return all, nil
 }
 
 // fieldChanges are differences as they are shown: of secret values, only sizes.

@@ -29,12 +29,12 @@ type REST struct {
 // NewREST returns the resource. The log is what users may know of history; onBehalf returns a configuration for requests to this server as the
 // user of a request, and the audit id for these.
 func NewREST(log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error)) *REST {
-	g := newGate()
+	g, memory := newGate(), &budget{}
 	return &REST{changes.Questions[Undo, *Undo]{
 		Singular: "undo",
 		Admit:    func(ctx context.Context) (func(), error) { return g.admit(ctx, log) },
 		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
-			return undo.answer(ctx, log, onBehalf, options)
+			return undo.answer(ctx, log, onBehalf, memory, options)
 		},
 	}}
 }
@@ -48,7 +48,7 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 }
 
 // answer plans the undo and, if that is asked for, applies it, as the user of the request.
-func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error), options *metav1.CreateOptions) error {
+func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error), memory *budget, options *metav1.CreateOptions) error {
 	config, auditID, err := onBehalf(ctx)
 	if err != nil {
 		return err
@@ -58,7 +58,8 @@ func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(co
 		return err
 	}
 	caller, _ := request.UserFrom(ctx) // as which onBehalf works
-	p := &planner{past: &past{log, caller}, cluster: cluster}
+	p := &planner{past: newPast(log, caller), cluster: cluster, account: &account{budget: memory}}
+	defer p.account.release()
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err
 	}

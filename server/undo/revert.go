@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -18,14 +17,15 @@ type subject struct {
 	key
 	changes []*change // the newest first, from the first that is taken back
 	undone  map[int64]bool
+	marking map[string]*change // the changes that marked it for deletion, by its uid
 }
 
-// load reads the changes of objects, of each back to the first that is taken back.
+// load reads which changes there are of objects, of each back to the first that is taken back.
 func (s *selection) load(ctx context.Context, keys ...key) (map[key]*subject, error) {
 	subjects, first := map[key]*subject{}, map[key]int64{}
 	q := history.Query{After: math.MaxInt64}
 	for i, k := range keys {
-		subjects[k], first[k] = &subject{key: k, undone: s.undone[k]}, s.first(k)
+		subjects[k], first[k] = &subject{key: k, undone: s.undone[k], marking: map[string]*change{}}, s.first(k)
 		q.After = min(q.After, first[k]-1)
 		switch own := k.query(); {
 		case i == 0:
@@ -42,46 +42,68 @@ func (s *selection) load(ctx context.Context, keys ...key) (map[key]*subject, er
 	if len(keys) == 1 {
 		q.Name = keys[0].name
 	}
-	size := 0
 	only := func(c *history.Change) bool { return subjects[keyOf(c)] != nil && c.ID >= first[keyOf(c)] }
 	err := s.past.walk(ctx, q, only, func(c *change) error {
 		sub := subjects[c.key()]
-		if len(sub.changes) > 0 { // the newest has the object's kind
-			if err := c.thin(); err != nil {
-				return err
+		sub.changes = append(sub.changes, c)
+		return s.account.add(changeBytes)
+	})
+	for _, k := range keys {
+		if err == nil {
+			err = subjects[k].findMarking(ctx)
+		}
+		for uid, c := range subjects[k].marking {
+			if c != nil && s.undone[k][c.ID] {
+				s.ended = append(s.ended, ended{k, uid, c.ID})
 			}
 		}
-		sub.changes = append(sub.changes, c)
-		if size += len(c.Before) + len(c.After); size > maxBytes {
-			return tooMuch("bytes in the versions of objects", maxBytes)
-		}
-		return nil
-	})
-	for _, sub := range subjects {
-		sub.close()
 	}
 	return subjects, err
+}
+
+// findMarking finds the changes that marked the object for deletion; it is nil if that was before all of them.
+func (s *subject) findMarking(ctx context.Context) error {
+	marked, decided := "", "" // the uid of an object that is or was marked, and the last one that this is known of
+	for _, c := range s.changes {
+		if c.UID == decided && marked != c.UID {
+			continue
+		}
+		was, is, err := c.marks(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case is && !was:
+			s.marking[c.UID], marked = c, ""
+		case is || was:
+			s.marking[c.UID], marked = nil, c.UID
+		}
+		decided = c.UID
+	}
+	return nil
 }
 
 // close completes which changes are taken back: if an object's end is, so are the changes between its being marked for deletion and
 // its removal, which take its finalizers.
 func (s *subject) close() {
-	ending := "" // the uid of the object whose end is taken back
-	for _, c := range slices.Backward(s.changes) {
-		if c.ends() && s.undone[c.ID] {
-			ending = c.UID
+	for uid, marking := range s.marking {
+		from := int64(0)
+		if marking != nil {
+			from = marking.ID
 		}
-		if c.UID == ending && c.Operation != creation {
-			s.undone[c.ID] = true
+		ends := func(c *change) bool {
+			return c.UID == uid && c.ID >= from && c.Operation != creation
 		}
-	}
-	gone := "" // the uid of the object whose removal is taken back
-	for _, c := range s.changes {
-		if c.Operation == deletion && s.undone[c.ID] {
-			gone = c.UID
+		taken := func(c *change) bool {
+			return ends(c) && s.undone[c.ID] && (c.Operation == deletion || c == marking)
 		}
-		if c.UID == gone && c.marked {
-			s.undone[c.ID] = true
+		if !slices.ContainsFunc(s.changes, taken) {
+			continue
+		}
+		for _, c := range s.changes {
+			if ends(c) {
+				s.undone[c.ID] = true
+			}
 		}
 	}
 }
@@ -99,80 +121,102 @@ type reverted struct {
 }
 
 // revert takes back the changes, the newest first. live is the object as it is, nil if there is none.
-func (s *subject) revert(live *unstructured.Unstructured, force bool) (*reverted, error) {
+func (s *subject) revert(ctx context.Context, live *unstructured.Unstructured, force bool) (*reverted, error) {
 	r := &reverted{}
 	if live != nil {
 		r.object, r.uid = strip(live.DeepCopy().Object), string(live.GetUID())
+		if c := s.marking[r.uid]; c != nil && s.undone[c.ID] && live.GetDeletionTimestamp() != nil {
+			r.touched, r.reason = true, ending
+			return r, nil
+		}
 	}
-	for _, c := range s.changes {
-		if !s.undone[c.ID] {
+	for i := 0; i < len(s.changes) && r.reason == ""; i++ {
+		newest := s.changes[i]
+		if !s.undone[newest.ID] {
 			continue
 		}
-		if err := s.revertOne(r, c, force); err != nil || r.reason != "" {
+		if newest.Operation != update {
+			if err := s.revertOne(ctx, r, newest, force); err != nil {
+				return r, err
+			}
+			continue
+		}
+		for i+1 < len(s.changes) && s.follows(newest, s.changes[i+1]) {
+			i++
+		}
+		if err := s.putBack(ctx, r, newest, s.changes[i], force); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
 }
 
-func (s *subject) revertOne(r *reverted, c *change, force bool) error {
-	if c.ends() && r.object != nil && r.uid == c.UID {
-		r.touched, r.reason = true, ending
-		return nil
-	}
-	if c.idle {
-		return nil
-	}
-	if c.Operation != creation && c.Before == nil {
-		r.touched, r.reason = true, "history does not have its former version any more"
-		return nil
-	}
-	before, after, err := c.versions()
-	if err != nil {
+// follows reports whether an update can be taken back together with one right before it: what is in between does not matter then, so
+// that of many updates only the first and the last need be read.
+func (s *subject) follows(newest, before *change) bool {
+	return before.Operation == update && before.UID == newest.UID && s.undone[before.ID]
+}
+
+// forgotten is why a change can't be taken back.
+const forgotten = "history does not have its former version any more"
+
+// revertOne takes back a creation or a deletion.
+func (s *subject) revertOne(ctx context.Context, r *reverted, c *change, force bool) error {
+	before, after, err := c.versions(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	switch c.Operation {
-	case creation:
-		s.removeAgain(r, c, after, force)
-	case deletion:
-		s.bringBack(r, c, before, force)
+	case c.Operation != creation && before == nil:
+		r.touched, r.reason = true, forgotten
+	case c.Operation == creation:
+		return s.removeAgain(ctx, r, c, after, force)
 	default:
-		s.putBack(r, c, before, after, force)
+		return s.bringBack(r, c, before, force)
 	}
 	return nil
 }
 
 // removeAgain takes back a creation.
-func (s *subject) removeAgain(r *reverted, c *change, after map[string]any, force bool) {
+func (s *subject) removeAgain(ctx context.Context, r *reverted, c *change, after map[string]any, force bool) error {
 	r.touched = true
 	if r.object == nil || r.uid != c.UID && !s.madeByUndo() {
-		return // deleted since, and perhaps made by another
+		return nil // deleted since, and perhaps made by another
 	}
 	if !reflect.DeepEqual(r.object, after) {
-		if since := s.since(c, func(later *change) bool { return !automatic(later.Change) && s.touches(later, "") }); since != nil {
+		since, err := s.since(c, func(later *change) (bool, error) {
+			if automatic(later.Change) {
+				return false, nil
+			}
+			return later.touches(ctx, "")
+		})
+		if err != nil {
+			return err
+		}
+		if since != nil {
 			r.conflicts = append(r.conflicts, Conflict{Change: since.reference(), Forced: force})
 			if !force {
 				r.reason = "it has been changed since"
-				return
+				return nil
 			}
 		}
 	}
 	r.object, r.uid = nil, ""
+	return nil
 }
 
 // bringBack takes back a deletion.
-func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force bool) {
+func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force bool) error {
 	r.touched = true
 	if r.object == nil {
 		r.object, r.uid = before, c.UID
-		return
+		return nil
 	}
 	if r.uid == c.UID || reflect.DeepEqual(r.object, before) {
-		return
+		return nil
 	}
-	made := s.since(c, func(later *change) bool { return later.Operation == creation })
-	if made != nil && made.FieldManager == Manager {
-		return // an undo has brought it back, or this one has before it stopped
+	made, err := s.since(c, is(creation))
+	if err != nil || made != nil && made.FieldManager == Manager {
+		return err // an undo has brought it back, or this one has before it stopped
 	}
 	conflict := Conflict{Forced: force}
 	if made != nil {
@@ -184,20 +228,33 @@ func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force
 	} else {
 		r.reason = "it has been made anew since"
 	}
+	return nil
 }
 
-// putBack takes back an update.
-func (s *subject) putBack(r *reverted, c *change, before, after map[string]any, force bool) {
+// putBack takes back updates, from the oldest to the newest.
+func (s *subject) putBack(ctx context.Context, r *reverted, newest, oldest *change, force bool) error {
+	before, after, err := newest.versions(ctx)
+	if err == nil && oldest != newest {
+		before, _, err = oldest.versions(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if before == nil || after == nil {
+		r.touched, r.reason = true, forgotten
+		return nil
+	}
 	if reflect.DeepEqual(before, after) {
-		return
+		return nil
 	}
 	r.touched = true
-	if r.object == nil || r.uid != c.UID && !s.madeByUndo() {
+	if r.object == nil || r.uid != newest.UID && !s.madeByUndo() {
 		r.reason = "it has been deleted since"
-		if gone := s.since(c, func(later *change) bool { return later.Operation == deletion }); gone != nil {
+		gone, err := s.since(newest, is(deletion))
+		if gone != nil {
 			r.conflicts = append(r.conflicts, Conflict{Change: gone.reference()})
 		}
-		return
+		return err
 	}
 	m := merge{force: force}
 	r.object = m.fields("", before, after, r.object)
@@ -206,11 +263,16 @@ func (s *subject) putBack(r *reverted, c *change, before, after map[string]any, 
 			continue // it repeats other fields, whose conflicts are reported
 		}
 		conflict := Conflict{Path: path, Forced: force}
-		if since := s.since(c, func(later *change) bool { return s.touches(later, path) }); since != nil {
+		since, err := s.since(newest, func(later *change) (bool, error) { return later.touches(ctx, path) })
+		if err != nil {
+			return err
+		}
+		if since != nil {
 			conflict.Change = since.reference()
 		}
 		r.conflicts = append(r.conflicts, conflict)
 	}
+	return nil
 }
 
 // madeByUndo reports whether the object that exists was brought back by an undo.
@@ -223,31 +285,24 @@ func (s *subject) madeByUndo() bool {
 	return false
 }
 
+func is(operation string) func(*change) (bool, error) {
+	return func(c *change) (bool, error) { return string(c.Operation) == operation, nil }
+}
+
 // since returns the newest change after c that is not taken back and that is so.
-func (s *subject) since(c *change, is func(*change) bool) *change {
+func (s *subject) since(c *change, is func(*change) (bool, error)) (*change, error) {
 	for _, later := range s.changes {
 		if later.ID <= c.ID {
 			break
 		}
-		if !s.undone[later.ID] && is(later) {
-			return later
+		if s.undone[later.ID] {
+			continue
+		}
+		if so, err := is(later); so || err != nil {
+			return later, err
 		}
 	}
-	return nil
-}
-
-// touches reports whether a change changed a field, or anything but the status if path is "".
-func (s *subject) touches(c *change, path string) bool {
-	before, after, err := c.versions()
-	if err != nil || c.idle {
-		return false
-	}
-	if before == nil || after == nil {
-		return true
-	}
-	return slices.ContainsFunc(fieldpath.DifferencesOf(before, after), func(d fieldpath.Difference) bool {
-		return within(d.Path, path) || within(path, d.Path)
-	})
+	return nil, nil
 }
 
 // within reports whether a field is other, or in it.

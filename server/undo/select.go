@@ -27,9 +27,11 @@ type selection struct {
 	undone map[key]map[int64]bool
 	count  int // of these revisions
 	// wholly are the objects that are brought back to a moment: all their later changes are taken back.
-	wholly map[key]bool
-	ended  []ended
-	notes  []string
+	wholly  map[key]bool
+	ended   []ended
+	left    map[string]int // how many records are left out, by resource
+	notes   []string
+	account *account
 }
 
 // ended is an object that was deleted, or marked for deletion, by a change that is taken back.
@@ -41,7 +43,7 @@ type ended struct {
 
 // add takes a change back.
 func (s *selection) add(c *change) error {
-	if c.Operation == deletion || c.ends() {
+	if c.Operation == deletion {
 		s.ended = append(s.ended, ended{c.key(), c.UID, c.ID})
 	}
 	return s.mark(c.key(), c.ID)
@@ -94,9 +96,12 @@ func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
 	if q.After < begin {
 		s.notes = append(s.notes, fmt.Sprintf("history begins after revision %d: what was done before is not taken back", begin))
 	}
-	return s.past.walk(ctx, q, c.matches, func(change *change) error {
-		if c.AuditID != "" && c.AuditID != change.AuditID { // which is known only now
-			return nil
+	return s.walk(ctx, q, c.matches, func(change *change) error {
+		if c.AuditID != "" {
+			e, err := change.read(ctx)
+			if err != nil || e.AuditID != c.AuditID {
+				return err
+			}
 		}
 		return s.add(change)
 	})
@@ -106,7 +111,6 @@ func (c *ChangeSelector) matches(change *history.Change) bool {
 	k, written := keyOf(change), time.UnixMilli(change.WrittenAt)
 	switch {
 	case len(c.Resources) > 0 && !slices.Contains(c.Resources, k.full()),
-		transient(k),
 		c.Since != nil && written.Before(c.Since.Time),
 		c.Until != nil && !written.Before(c.Until.Time),
 		c.User != "" && c.User != change.User && c.User != change.ImpersonatedUser,
@@ -150,6 +154,7 @@ func (s *selection) object(ctx context.Context, k key, to *Moment) error {
 		return s.since(ctx, k, to)
 	}
 	var now, last *change // the newest change of the object that exists, and the oldest that is taken back
+	begun := false        // before history does
 	err := s.past.walk(ctx, k.query(), nil, func(c *change) error {
 		if last == nil && c.Operation != deletion { // it exists; if an undo has made it, what was before is meant
 			if now == nil {
@@ -167,22 +172,30 @@ func (s *selection) object(ctx context.Context, k key, to *Moment) error {
 			return errEnough
 		}
 		last = c
-		if err := s.add(c); err != nil || c.wasMarked && !c.ends() {
+		var err error
+		if begun, _, err = c.marks(ctx); err != nil {
+			return err
+		}
+		if err := s.add(c); err != nil || begun {
 			return err
 		}
 		return errEnough
 	})
+	ending := false
+	if err == nil && now != nil {
+		_, ending, err = now.marks(ctx)
+	}
 	_, holds := k.content()
 	switch {
 	case err != nil:
 		return err
-	case now != nil && now.marked:
+	case ending:
 		return refuse("%s is still being deleted: its finalizers, or what is in it, must go first", k)
 	case now != nil:
 		return refuse("%s exists: say to which moment it shall go back (spec.to; --to or --before)", k)
 	case last == nil:
 		return refuse("history has no %s: it never was, was deleted longer ago than history reaches, or you may not get it", k)
-	case holds && last.wasMarked:
+	case holds && begun:
 		s.notes = append(s.notes, fmt.Sprintf("its deletion began before history does: some of what %s had may be missing", k))
 	}
 	return nil
@@ -210,8 +223,11 @@ func (s *selection) since(ctx context.Context, k key, to *Moment) error {
 	}
 	for i, q := range queries {
 		q.After = revision
-		only := func(c *history.Change) bool { return i == 0 || !transient(keyOf(c)) }
-		if err := s.past.walk(ctx, q, only, func(c *change) error {
+		walk := s.walk
+		if i == 0 { // it was asked for by its name
+			walk = s.past.walk
+		}
+		if err := walk(ctx, q, nil, func(c *change) error {
 			s.wholly[c.key()] = true
 			return s.add(c)
 		}); err != nil {

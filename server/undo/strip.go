@@ -17,17 +17,6 @@ var ours = []string{
 	"volume.beta.kubernetes.io/storage-provisioner", "endpoints.kubernetes.io/last-change-trigger-time",
 }
 
-// transient reports whether a resource is never brought back.
-func transient(k key) bool {
-	switch k.group {
-	case "events.k8s.io", "coordination.k8s.io", "metrics.k8s.io", "resource.k8s.io", "internal.apiserver.k8s.io":
-		return k.resource != "deviceclasses" && k.resource != "resourceclaimtemplates"
-	case "":
-		return k.resource == "events"
-	}
-	return false
-}
-
 // strip returns what clients set of an object: all but its status and what the server and controllers keep in its metadata. It changes object.
 func strip(object map[string]any) map[string]any {
 	if object == nil {
@@ -86,12 +75,8 @@ func remade(k key, o *unstructured.Unstructured) string {
 		}
 	case k.resource == "endpointslices" && strings.HasPrefix(o.GetLabels()["endpointslice.kubernetes.io/managed-by"], "endpointslice"):
 		return "its Service's controller makes it"
-	case k.group == "networking.k8s.io" && k.resource == "ipaddresses":
-		return "its Service makes it"
 	case k.group == "apiregistration.k8s.io" && o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "":
 		return "the server makes it"
-	case k.group == "storage.k8s.io" && (k.resource == "volumeattachments" || k.resource == "csistoragecapacities"):
-		return "a controller makes it"
 	}
 	return ""
 }

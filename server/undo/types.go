@@ -132,6 +132,8 @@ type Conflict struct {
 	Path   string          `json:"path,omitempty" doc:"The field; absent for the whole object."`
 	Change ChangeReference `json:"change" doc:"A change in history."`
 	Forced bool            `json:"forced,omitempty" doc:"Set if the undo overwrites it."`
+
+	destroys bool // it is of what a deletion would destroy
 }
 
 // DeepCopyObject implements runtime.Object.
