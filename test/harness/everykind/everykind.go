@@ -86,7 +86,9 @@ func (f *Filler) create(ctx context.Context, manifests []byte) error {
 }
 
 // All returns what Create and CreateMore create.
-func All() ([]*unstructured.Unstructured, error) { return decode(append(append(slices.Clone(stable), "\n---\n"...), more...)) }
+func All() ([]*unstructured.Unstructured, error) {
+	return decode(append(append(slices.Clone(stable), "\n---\n"...), more...))
+}
 
 func decode(manifests []byte) (all []*unstructured.Unstructured, err error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
