@@ -44,6 +44,10 @@ spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: 
 {apiVersion: v1, kind: Pod, metadata: {name: alone}, spec: {serviceAccountName: robot, terminationGracePeriodSeconds: 0, containers: [{name: app, image: app}]}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: owner}}
+---
+{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: gpu}, spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
+---
+{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: by-hand}, spec: {holderIdentity: anne}}
 `
 
 // owned is what controllers make for others, and an object whose owner comes back with another uid. Its arguments are uids.
@@ -54,6 +58,20 @@ metadata: {name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment
 spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web}]}}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: child, ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: owner, uid: %s}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: alone-gpu, ownerReferences: [{apiVersion: v1, kind: Pod, name: alone, uid: %s, controller: true}]}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+`
+
+// recorded is what controllers write down.
+const recorded = `
+{apiVersion: v1, kind: Event, metadata: {name: e1}, involvedObject: {kind: Pod, name: alone, namespace: mart}, reason: Seen}
+---
+{apiVersion: v1, kind: Event, metadata: {name: e2}, involvedObject: {kind: Pod, name: alone, namespace: mart}, reason: Seen}
+---
+{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: leader}, spec: {holderIdentity: robot}}
 `
 
 // apply creates objects in a namespace.
@@ -74,7 +92,10 @@ func (f *undone) namespace(t *testing.T) {
 	harness.Must(t, err)
 	owner, err := c.CoreV1().ConfigMaps("mart").Get(ctx, "owner", metav1.GetOptions{})
 	harness.Must(t, err)
-	apply(t, anne, "mart", fmt.Sprintf(owned, web.UID, owner.UID))
+	alone, err := c.CoreV1().Pods("mart").Get(ctx, "alone", metav1.GetOptions{})
+	harness.Must(t, err)
+	apply(t, anne, "mart", fmt.Sprintf(owned, web.UID, owner.UID, alone.UID))
+	apply(t, f.as(t, "system:serviceaccount:mart:robot", "system:masters"), "mart", recorded)
 	service, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
 	harness.Must(t, err)
 	release := &corev1.Secret{Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(strings.Repeat("H4sI", 1000))}}
@@ -90,9 +111,12 @@ func (f *undone) namespace(t *testing.T) {
 	printed := undo(t, anne, "ns/mart")
 	has(t, printed, "leave   serviceaccounts mart/default: a controller makes it in every namespace", "leave   configmaps mart/kube-root-ca.crt: a controller makes it in every namespace",
 		"leave   replicasets.apps mart/web-1: Deployment web makes it", "create  persistentvolumeclaims mart/data",
-		"    warning: its volume gone is gone, and the data with it: it comes back empty", totals(15, 0, 0, 3))
+		"leave   resourceclaims.resource.k8s.io mart/alone-gpu: Pod alone makes it", "create  resourceclaims.resource.k8s.io mart/gpu", "create  leases.coordination.k8s.io mart/by-hand",
+		"note: left out: 2 events: controllers and kubelets make them", "note: left out: 1 leases.coordination.k8s.io: controllers and kubelets make them",
+		"note: admission sees anne as the author of what is created, not who made it before",
+		"    warning: its volume gone is gone, and the data with it: it comes back empty", totals(17, 0, 0, 4))
 	printed = undo(t, anne, "ns/mart", "--apply")
-	if strings.Count(printed, "(done)") != 15 {
+	if strings.Count(printed, "(done)") != 17 {
 		t.Fatalf("sqube undo prints\n%s", printed)
 	}
 	is, err := c.CoreV1().Services("mart").Get(ctx, "web", metav1.GetOptions{})
@@ -112,9 +136,9 @@ func (f *undone) namespace(t *testing.T) {
 	if got := child.OwnerReferences; len(got) != 1 || got[0].UID != parent.UID || parent.UID == owner.UID {
 		t.Errorf("the owner %s is referred to as %v", parent.UID, got)
 	}
-	has(t, undo(t, anne, "ns/mart"), totals(0, 0, 0, 18))
+	has(t, undo(t, anne, "ns/mart"), totals(0, 0, 0, 21))
 
-	has(t, undo(t, anne, append(inverse(t, printed), "--apply")...), "delete  namespaces mart (done)", totals(0, 0, 15, 0))
+	has(t, undo(t, anne, append(inverse(t, printed), "--apply")...), "delete  namespaces mart (done)", totals(0, 0, 17, 0))
 	if ns, err := c.CoreV1().Namespaces().Get(ctx, "mart", metav1.GetOptions{}); !apierrors.IsNotFound(err) && ns.DeletionTimestamp == nil {
 		t.Errorf("the namespace is not deleted: %v, %v", ns, err)
 	}
