@@ -227,7 +227,7 @@ func (f *history) selectors(t *testing.T) {
 		ours + ",afterRevision=9223372036854775807": "", ours + ",beforeRevision=9223372036854775807": "update settings", ours + ",beforeRevision=0": "",
 		ours + ",metadata.name=9223372036854775807": "", ours + ",until=0001-01-01T00:00:00Z": "", ours + ",since=0001-01-01T00:00:00Z": "update settings",
 		ours + ",until=1969-12-31T00:00:00Z": "",
-		"name=settings,order=newest": "update settings create settings", "name=settings": "create settings update settings",
+		"name=settings,order=newest":         "update settings create settings", "name=settings": "create settings update settings",
 	} {
 		if got := strings.Join(f.names(t, "", "shop", selector), " "); got != want {
 			t.Errorf("%s selects %q, want %q", selector, got, want)
