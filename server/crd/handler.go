@@ -69,18 +69,17 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	}
 	defer watchtask.AtEnd(r, s.inUse.begin(name))
 	// Upstream's handler would respond with 500 if the definition can't be read.
-	if _, err := s.inUse.Lister().Get(name); err != nil && !apierrors.IsNotFound(err) {
-		codecs.WriteError(w, r, err)
-		return
+	if d, err := s.informer.Lister().Get(name); err == nil {
+		if _, err := s.inUse.await(r.Context(), d); err != nil && !apierrors.IsNotFound(err) {
+			codecs.WriteError(w, r, err)
+			return
+		}
 	}
 	s.reads.handler(info)(w, r)
 }
 
-const (
-	// definitionTimeout limits how long a request waits for a stored definition, which takes the informer milliseconds to see.
-	definitionTimeout = 5 * time.Second
-	definitionPoll    = 5 * time.Millisecond
-)
+// definitionTimeout limits how long a request waits for a stored definition, which takes the informer milliseconds to see.
+const definitionTimeout = 5 * time.Second
 
 // awaitDefinition returns when the server has seen the version of a definition that is stored and established, or there is none.
 // Otherwise a client that has seen it, or an object that another server took, would get 404 here.
@@ -90,23 +89,60 @@ func (s *Server) awaitDefinition(ctx context.Context, name, version string) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, definitionTimeout)
 	defer cancel()
-	for !s.sees(name, version) {
-		d, err := s.whole.read(ctx, name)
-		if apierrors.IsNotFound(err) || err == nil && !serves(d, version) {
+	const unread = "unread"
+	for read := unread; ; {
+		changed := s.changed.next()
+		seen, err := s.informer.Lister().Get(name)
+		if err == nil && serves(seen, version) {
 			return nil
 		}
-		if err != nil {
-			return err
+		state := ""
+		if err == nil {
+			state = seen.ResourceVersion
+		}
+		if state != read { // it may be another one that is stored now
+			d, err := s.whole.read(ctx, name)
+			if apierrors.IsNotFound(err) || err == nil && !serves(d, version) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			read = state
 		}
 		select {
-		case <-time.After(definitionPoll):
+		case <-changed:
 		case <-ctx.Done():
 			err := apierrors.NewServiceUnavailable("this server has not seen the definition " + name + " yet, try again")
 			err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 			return err
 		}
 	}
-	return nil
+}
+
+// changes tells those who wait that the informer has got something.
+type changes struct {
+	mu      sync.Mutex
+	waiting chan struct{} // nil if nobody waits
+}
+
+// next returns a channel that is closed at the next change.
+func (c *changes) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = make(chan struct{})
+	}
+	return c.waiting
+}
+
+func (c *changes) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting != nil {
+		close(c.waiting)
+		c.waiting = nil
+	}
 }
 
 // sees reports whether the informer has a definition that serves the version.
@@ -289,15 +325,18 @@ func (s eventSerializer) EncoderForVersion(encoder runtime.Encoder, version runt
 	return versioning.NewCodec(encoder, nil, s.converter, scheme, scheme, scheme, version, nil, "custom resources")
 }
 
-// follow removes the handlers of deleted definitions.
-func (s *reads) follow(informer cache.SharedInformer) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
-		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)
-		if err != nil {
-			return
-		}
-		s.forget(name)
-	}})
+// follow removes the handlers of deleted definitions, and tells of all changes.
+func (s *reads) follow(informer cache.SharedInformer, changed *changes) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed.tell() },
+		UpdateFunc: func(_, _ any) { changed.tell() },
+		DeleteFunc: func(o any) {
+			changed.tell()
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
+				s.forget(name)
+			}
+		},
+	})
 	if err != nil {
 		return fmt.Errorf("watch custom resource definitions: %w", err)
 	}

@@ -5,8 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	informers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 )
@@ -19,6 +21,7 @@ type inUse struct {
 	whole                                      wholeDefinitions
 	handler                                    cache.ResourceEventHandler // upstream's
 	forgotten                                  func(name string)          // called for what is taken back
+	reading                                    singleflight.Group
 
 	// entering is held by requests while they begin, and by forget. So none begins with what is about to be taken back.
 	entering sync.RWMutex
@@ -145,20 +148,33 @@ func (u *inUse) Lister() listers.CustomResourceDefinitionLister {
 }
 
 // use returns a definition with its schemas.
-func (u *inUse) use(slim definition) (definition, error) {
+func (u *inUse) use(slim definition) (definition, error) { return u.await(context.Background(), slim) }
+
+// await is use for a request, whose client may leave. Requests that come while the definition is read get the same: decoding the schemas of
+// a large one takes tens of milliseconds.
+func (u *inUse) await(ctx context.Context, slim definition) (definition, error) {
 	if d := u.current(slim); d != slim {
 		return d, nil
 	}
-	whole, err := u.whole.read(context.Background(), slim.Name)
-	if err != nil {
-		return nil, err
+	// Who has seen a newer state must not get what was read before.
+	state := slim.Name + " " + string(slim.UID) + " " + slim.ResourceVersion
+	reading := u.reading.DoChan(state, func() (any, error) { return u.whole.read(context.Background(), slim.Name) })
+	select {
+	case read := <-reading:
+		if read.Err != nil {
+			return nil, read.Err
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		used := u.get(slim.Name)
+		if !used.update(slim) { // another request has it already
+			used.slim, used.whole = nil, read.Val.(definition)
+			used.update(slim) // unless what was read is newer
+		}
+		return used.whole, nil
+	case <-ctx.Done():
+		return nil, apierrors.NewTimeoutError("the definition "+slim.Name+" was not read in time", 1)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	used := u.get(slim.Name)
-	used.slim, used.whole = nil, whole
-	used.update(slim) // unless what was read is newer
-	return used.whole, nil
 }
 
 type inUseLister struct {

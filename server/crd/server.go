@@ -61,6 +61,7 @@ type Server struct {
 		finalizer.CRClientGetter
 	}
 	reads        *reads
+	changed      changes // of what the informer has
 	establishing *establish.EstablishingController
 	// conversionFailures counts the failures of the webhooks that resources calls.
 	conversionFailures conversionFailures
@@ -145,7 +146,7 @@ func New(c Config) (*Server, error) {
 		definitions: s.informer.Lister(), storages: s.resources, converters: converters, minTimeout: c.MinRequestTimeout,
 		others: watchtask.Whole(s.resources).ServeHTTP, made: map[string]readHandlers{},
 	}
-	if err := s.reads.follow(s.informer.Informer()); err != nil {
+	if err := s.reads.follow(s.informer.Informer(), &s.changed); err != nil {
 		return nil, err
 	}
 	s.inUse.forgotten = s.reads.forget
