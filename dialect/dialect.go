@@ -86,6 +86,11 @@ type Engine interface {
 	// Space returns how much space the database takes. It is cheap for databases of any size, and may be called at any time.
 	Space(ctx context.Context) (Space, error)
 
+	// UnsafeSettings returns a sentence for each setting of the database with which acknowledged writes can be lost if its machine fails,
+	// including what to do about it. A sentence does not change while its cause remains. What the caller of this process chose when it
+	// opened a file is none (SQLite).
+	UnsafeSettings(ctx context.Context) ([]string, error)
+
 	// HasFiles reports whether InPlace has files to look at.
 	HasFiles() bool
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func (s *Server) health(paths *paths) {
 	// kube-apiserver restarts when the certificate of its own clients expires. sqube's renew theirs.
 	loopback := []healthz.HealthChecker{passes("loopback-serving-certificate")}
 
-	mux := oncePerRequest{paths}
+	mux := oncePerRequest{paths, s.notes}
 	healthz.InstallHandler(mux, slices.Concat(answers, outside, started, loopback)...)
 	healthz.InstallLivezHandler(mux, slices.Concat(answers, alive, loopback, from(time.Now().Add(s.options.LivezGracePeriod), started))...)
 	healthz.InstallReadyzHandler(mux, slices.Concat(answers, outside, started, ready)...)
@@ -65,14 +66,28 @@ type databaseAnswer struct {
 	err   error
 }
 
-// oncePerRequest adds handlers that query the database at most once per request.
-type oncePerRequest struct{ *paths }
+// oncePerRequest adds handlers that query the database at most once per request. Those that list all checks end with notes if the
+// client wants to know more.
+type oncePerRequest struct {
+	*paths
+	notes func(http.ResponseWriter)
+}
 
 // Handle implements the mux of package healthz.
 func (a oncePerRequest) Handle(path string, handler http.Handler) {
 	a.paths.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, new(databaseAnswer))))
+		if _, verbose := r.URL.Query()["verbose"]; verbose && path == "/readyz" {
+			a.notes(w)
+		}
 	}))
+}
+
+// notes writes what a person should know though the server is ready.
+func (s *Server) notes(w http.ResponseWriter) {
+	for _, setting := range s.store.Stats().UnsafeSettings {
+		fmt.Fprintf(w, "[!]acknowledged writes may not survive: %s\n", setting)
+	}
 }
 
 // answers returns an error if the database does not answer. The request must have passed oncePerRequest.

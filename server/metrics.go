@@ -136,6 +136,8 @@ var storeGauges = []struct {
 		func(s sqlstore.Stats) float64 { return float64(s.Cached) }},
 	{storeDesc("held_back", "How many things keep the space of removed rows from being reused; the log names them."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(len(s.Space.HeldBack)) }},
+	{storeDesc("unsafe_settings", "How many settings of the database put acknowledged writes at risk if its machine fails; the log and /readyz?verbose name them (Postgres)."), metrics.GaugeValue,
+		func(s sqlstore.Stats) float64 { return float64(len(s.UnsafeSettings)) }},
 	{storeDesc("watch_bytes", "Memory of events that watches have not sent to their clients yet."), metrics.GaugeValue,
 		func(s sqlstore.Stats) float64 { return float64(s.Watches) }},
 	{storeDesc("slow_watches_total", "Watches that were ended because their clients read too slowly."), metrics.CounterValue,

@@ -15,6 +15,8 @@ type Stats struct {
 	// Live and Replaced count the rows: those that are current objects, and those kept for watches and lists at older revisions.
 	Live, Replaced int64
 	Space          dialect.Space
+	// UnsafeSettings are those of dialect.Engine.
+	UnsafeSettings []string
 	History        HistoryStats
 	// Cached is how many bytes the live rows in memory take.
 	Cached int64
@@ -122,13 +124,20 @@ func (s *Store) measure(ctx context.Context) bool {
 		space, err = s.engine.Space(bounded)
 		cancel()
 	}
+	var unsafe []string
 	if err == nil {
-		var before []string
+		bounded, cancel := s.bounded(ctx)
+		unsafe, err = s.engine.UnsafeSettings(bounded)
+		cancel()
+	}
+	if err == nil {
+		var before Stats
 		s.size.update(func() {
-			before = s.size.stats.Space.HeldBack
-			s.size.stats.Position, s.size.stats.Space = at, space
+			before = s.size.stats
+			s.size.stats.Position, s.size.stats.Space, s.size.stats.UnsafeSettings = at, space, unsafe
 		})
-		s.warn(before, space.HeldBack)
+		s.warn(before.Space.HeldBack, space.HeldBack, "the database can't reuse the space of removed rows, so it grows: ", "the database reuses the space of removed rows again")
+		s.warn(before.UnsafeSettings, unsafe, "acknowledged writes may not survive: ", "the settings of the database no longer put acknowledged writes at risk")
 		err = s.readClock(ctx)
 	}
 	if err == nil {
@@ -143,15 +152,15 @@ func (s *Store) measure(ctx context.Context) bool {
 	return false
 }
 
-// warn logs what holds back the space of removed rows now and did not before.
-func (s *Store) warn(before, now []string) {
-	for _, held := range now {
-		if !slices.Contains(before, held) {
-			s.opts.Log.Warn("the database can't reuse the space of removed rows, so it grows: " + held)
+// warn logs the causes of a trouble that there are now and were not before, or that there are none any more.
+func (s *Store) warn(before, now []string, trouble, over string) {
+	for _, cause := range now {
+		if !slices.Contains(before, cause) {
+			s.opts.Log.Warn(trouble + cause)
 		}
 	}
 	if len(now) == 0 && len(before) > 0 {
-		s.opts.Log.Info("the database reuses the space of removed rows again")
+		s.opts.Log.Info(over)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // sharedSettings are the settings that serve and other commands have in common.
-var sharedSettings = []string{"data-dir", "datastore", "encryption-provider-config", "pki-encryption-key-file"}
+var sharedSettings = []string{"data-dir", "datastore", "datastore-password-command", "encryption-provider-config", "pki-encryption-key-file"}
 
 // addConfigFlag adds --config. The command must call applySettings to read the file.
 func addConfigFlag(fs *pflag.FlagSet) {
@@ -91,8 +91,9 @@ func configCommand() *cobra.Command {
 out. Remove the # from those that you change.
 
 Other commands read the settings that they have flags for: --data-dir, --datastore,
---encryption-provider-config and --pki-encryption-key-file. If nothing names a file,
-a folder or a database, and ./data has none, they read /etc/sqube/config.yaml.`,
+--datastore-password-command, --encryption-provider-config and
+--pki-encryption-key-file. If nothing names a file, a folder or a database, and ./data
+has none, they read /etc/sqube/config.yaml.`,
 		Example: "  sqube config > /etc/sqube/config.yaml\n  sqube serve --config /etc/sqube/config.yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

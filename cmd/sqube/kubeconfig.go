@@ -15,7 +15,8 @@ import (
 )
 
 func kubeconfigCommand() *cobra.Command {
-	var dataDir, datastoreFlag, address, user string
+	var dataDir, address, user string
+	var database datastoreFlags
 	var key sharedkeys.Options
 	var groups []string
 	var lifetime time.Duration
@@ -36,7 +37,7 @@ lifetime.`,
 			if lifetime <= 0 {
 				return errors.New("--lifetime must be more than 0")
 			}
-			keys, err := openAuthority(cmd.Context(), datastoreFlag, dataDir, key)
+			keys, err := openAuthority(cmd.Context(), database, dataDir, key)
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ lifetime.`,
 	}
 	fs := cmd.Flags()
 	addSharedFlags(cmd, &dataDir, "Folder of the server.")
-	addDatastoreFlag(fs, &datastoreFlag)
+	database.addFlags(fs)
 	key.AddFlags(fs)
 	fs.StringVar(&address, "server", "", "URL of the server. If unset, the local URL of the server last started with --data-dir.")
 	fs.StringVar(&user, "user", "", "User name.")
@@ -60,12 +61,12 @@ lifetime.`,
 }
 
 // openAuthority opens the cluster's CA, in the database or under the data directory.
-func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Options) (*pki.PKI, error) {
+func openAuthority(ctx context.Context, database datastoreFlags, dataDir string, key sharedkeys.Options) (*pki.PKI, error) {
 	keys, err := key.Load()
 	if err != nil {
 		return nil, err
 	}
-	d, err := datastore.Parse(flag, dataDir)
+	d, err := database.database(dataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func openAuthority(ctx context.Context, flag, dataDir string, key sharedkeys.Opt
 		switch _, err := sharedRow(ctx, d); {
 		case err == nil:
 			return nil, sharedkeys.ErrNoKeyFile
-		case flag != "" && !errors.Is(err, inspect.ErrUnknown):
+		case database.name != "" && !errors.Is(err, inspect.ErrUnknown):
 			return nil, err
 		}
 		return nil, missing

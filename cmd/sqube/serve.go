@@ -30,7 +30,7 @@ import (
 
 type serveOptions struct {
 	server    *server.Options
-	database  string // the flag --datastore
+	database  datastoreFlags
 	datastore datastore.Datastore
 	envtest   bool // the flag --envtest
 	store     sqlstore.Options
@@ -110,7 +110,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.controlPlane.AddFlags(sections.FlagSet("Control plane"))
 	o.server.SetLogLevel = o.log.setVerbosity
 	state := sections.FlagSet(server.StateFlags)
-	addDatastoreFlag(state, &o.database)
+	o.database.addFlags(state)
 	state.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 	o.addSimulatedNodesFlag(state)
 	o.copied.addFlags(state, o.server)
@@ -132,7 +132,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 // complete checks all flags before anything is created.
 func (o *serveOptions) complete() error {
 	var err error
-	o.datastore, err = datastore.Parse(o.database, o.server.DataDir)
+	o.datastore, err = o.database.complete(o.server.DataDir)
 	o.selectControlPlane()
 	errs := flagcheck.Problems{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes()}
 	errs.Unless(o.store.Timeout >= time.Second, "--datastore-timeout %s must be at least 1s", o.store.Timeout)
@@ -261,7 +261,7 @@ func (o *serveOptions) completeInMemory() error {
 	if !o.server.InMemory {
 		return nil
 	}
-	if o.database != "" {
+	if o.database.name != "" {
 		return errors.New("--in-memory and --datastore must not be given together")
 	}
 	keys := filepath.Join(o.server.DataDir, "pki")

@@ -104,11 +104,11 @@ type refusedRow struct{ error }
 
 // askingSession opens a session in which the server ends a statement with ctx, and that can't fill the memory with one row.
 func (e *Engine) askingSession(ctx context.Context) (*pgx.Conn, error) {
-	config := e.pool.Config().ConnConfig
-	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+	config := e.pool.Config()
+	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := dial(ctx, config)
 	if err == nil {
 		conn.PgConn().Frontend().SetMaxBodyLen(dialect.MaxAskedRow)
 	}

@@ -124,7 +124,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group)), Unnotified: e.unnotified.cause}
 	at, ahead := dialect.CommitTime(group)
-	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil) })
+	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil, nil) })
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {

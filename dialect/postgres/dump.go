@@ -15,27 +15,27 @@ import (
 	"github.com/sqube/sqube/dialect"
 )
 
-// Dump writes a snapshot of the log in the database at dsn to an empty file with pg_dump, and verifies it with pg_restore. Its
+// Dump writes a snapshot of the log in a database to an empty file with pg_dump, and verifies it with pg_restore. Its
 // error says so if these programs are missing. Servers may keep running meanwhile.
-func Dump(ctx context.Context, dsn string, to *os.File) error {
+func Dump(ctx context.Context, d Database, to *os.File) error {
 	args := []string{"--format=custom", "--no-owner", "--no-privileges"}
 	for _, o := range logObjects {
 		args = append(args, "--table="+o.name)
 	}
 	// Postgres' programs write to the open file: files that they create may be world-readable.
-	if err := run(ctx, dsn, program{name: "pg_dump", args: args, stdout: to}); err != nil {
+	if err := run(ctx, d, program{name: "pg_dump", args: args, stdout: to}); err != nil {
 		return err
 	}
 	if _, err := to.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	return run(ctx, "", program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
+	return run(ctx, Database{}, program{name: "pg_restore", args: []string{"--file=" + os.DevNull}, stdin: to})
 }
 
-// RestoreDump restores what Dump wrote to the file from into the database at dsn, as Replace does, and returns its revision. The
+// RestoreDump restores what Dump wrote to the file from into the database, as Replace does, and returns its revision. The
 // counter jumps ahead of it and of the log that it replaces; see dialect.RevisionJump.
-func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Time) (revision int64, aside string, err error) {
-	conn, err := connect(ctx, dsn)
+func RestoreDump(ctx context.Context, d Database, from string, force bool, now time.Time) (revision int64, aside string, err error) {
+	conn, err := connect(ctx, d)
 	if err != nil {
 		return 0, "", err
 	}
@@ -59,13 +59,13 @@ func RestoreDump(ctx context.Context, dsn, from string, force bool, now time.Tim
 		replaced = newestRevision(ctx, conn)
 		aside, before = putAside(conn, place, now)
 	}
-	after := []string{
+	after := append(conn.flush,
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
 		jumpRestored(fmt.Sprintf(`greatest(revision, %d) + %d
 + greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d`, replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond)),
-	}
-	output, err := pipeToPsql(ctx, dsn, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
+	)
+	output, err := pipeToPsql(ctx, d, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {
 		return 0, "", err
 	}
@@ -86,7 +86,7 @@ END IF; END $do$`, revision, jump(revision, "one = one", ""))
 
 // pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in after.
 // It returns psql's output. If anything fails on the way, the transaction has no COMMIT.
-func pipeToPsql(ctx context.Context, dsn string, before []string, script program, after []string) (output string, err error) {
+func pipeToPsql(ctx context.Context, d Database, before []string, script program, after []string) (output string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, out := io.Pipe()
@@ -96,7 +96,7 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 		script.stdout = writer
 		_, err := io.WriteString(out, "BEGIN;\n"+lines(before))
 		if err == nil {
-			err = run(ctx, "", script)
+			err = run(ctx, Database{}, script)
 		}
 		if err == nil {
 			err = writer.flush()
@@ -109,7 +109,7 @@ func pipeToPsql(ctx context.Context, dsn string, before []string, script program
 	}()
 	var stdout strings.Builder
 	args := []string{"--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"}
-	err = run(ctx, dsn, program{name: "psql", args: args, stdin: in, stdout: &stdout, writes: true})
+	err = run(ctx, d, program{name: "psql", args: args, stdin: in, stdout: &stdout, writes: true})
 	cancel()
 	in.CloseWithError(errors.New("psql has ended"))
 	unread := <-failed
@@ -133,15 +133,22 @@ type program struct {
 	writes bool // needs a primary, not a standby
 }
 
-// run runs a program, on a database if dsn is not empty. Secrets in the DSN appear neither in the program's arguments, which
+// run runs a program, on a database if d names one. Secrets appear neither in the program's arguments, which
 // other users of the machine can see, nor in the error.
-func run(ctx context.Context, dsn string, p program) error {
+func run(ctx context.Context, d Database, p program) error {
 	cmd := exec.CommandContext(ctx, p.name, p.args...)
 	cmd.Env = os.Environ()
-	if dsn != "" {
-		t, err := newTarget(dsn)
+	if d.DSN != "" {
+		t, err := newTarget(d.DSN)
 		if err != nil {
 			return err
+		}
+		if d.Password != nil {
+			password, err := d.Password.password(ctx)
+			if err != nil {
+				return err
+			}
+			t.env = []string{"PGPASSWORD=" + password}
 		}
 		if p.writes {
 			t.findPrimary()

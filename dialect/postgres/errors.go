@@ -19,6 +19,9 @@ func failure(ctx context.Context, op string, err error) error {
 		return err
 	}
 	class := dialect.ErrUnavailable
+	if refusedLogin(err) {
+		err = withHint(err) // the password may have changed
+	}
 	switch code := codeOf(err); {
 	case code == "53100": // disk full
 		class = dialect.ErrFull
@@ -43,6 +46,12 @@ func codeOf(err error) string {
 func answered(err error) bool {
 	_, ok := errors.AsType[*pgconn.PgError](err)
 	return ok
+}
+
+// refusedLogin reports whether the server did not accept the user or the password.
+func refusedLogin(err error) bool {
+	code := codeOf(err)
+	return code == "28P01" || code == "28000"
 }
 
 // serializationFailure reports whether a transaction was rolled back because of concurrent ones and can be retried. This happens
@@ -79,8 +88,9 @@ func withHint(err error) error {
 	switch {
 	case answered(err):
 		switch codeOf(err) {
-		case "28P01", "28000": // wrong password, user may not connect
-			return fmt.Errorf("%w: check the user and the password in the DSN, or in PGPASSWORD or PGPASSFILE, and the server's pg_hba.conf", err)
+		case "28P01", "28000":
+			return fmt.Errorf("%w: check the user and the password in the DSN, or in PGPASSWORD or PGPASSFILE, and the server's pg_hba.conf; "+
+				"a password file and --datastore-password-command are read for each new connection, but a new DSN or PGPASSWORD needs a restart", err)
 		case "3D000": // no such database
 			return fmt.Errorf("%w: create it first, or name another in the DSN", err)
 		case "42501": // privileges are missing

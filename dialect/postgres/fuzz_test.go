@@ -20,7 +20,7 @@ func FuzzParse(f *testing.F) {
 			return // the driver reads files of these names
 		}
 		want, wantErr := pgxpool.ParseConfig(dsn)
-		got, err := parse(dsn)
+		got, err := Database{DSN: dsn}.parse()
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%q: %v, but the driver returns %v", dsn, err, wantErr)
 		}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -22,8 +22,8 @@ import (
 // what this process has seen.
 
 // recordIncarnation records the server's incarnation in the counter's row, if none is recorded yet.
-func recordIncarnation(ctx context.Context, config *pgx.ConnConfig, c capabilities) error {
-	conn, err := pgx.ConnectConfig(ctx, config)
+func recordIncarnation(ctx context.Context, config *pgxpool.Config, c capabilities) error {
+	conn, err := dial(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, %s, %s %s RET
 func (e *Engine) bump() string {
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END,
   written_at = CASE WHEN written_at > $4::bigint THEN $3::bigint ELSE greatest(written_at, $3) END
-RETURNING revision, written_at, %s`, e.capabilities.incarnation, e.capabilities.replan)
+RETURNING revision, written_at, %s, %s`, e.capabilities.incarnation, e.capabilities.replan, e.capabilities.flush)
 }
 
 // MayHold implements dialect.Engine: other servers may write to the database.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // channel is the NOTIFY channel that carries the newest revision. Channels are local to a database.
@@ -28,7 +29,7 @@ type listener struct {
 	noSessionViews bool // the server lacks the views of sessions
 }
 
-func (e *Engine) listen(config *pgx.ConnConfig, timeout time.Duration) *listener {
+func (e *Engine) listen(config *pgxpool.Config, timeout time.Duration) *listener {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &listener{engine: e, newest: make(chan int64, 1), stop: stop, done: make(chan struct{}), timeout: timeout, beat: 3 * time.Second}
 	if timeout > 0 {
@@ -43,7 +44,7 @@ func (l *listener) close() {
 	<-l.done
 }
 
-func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
+func (l *listener) run(ctx context.Context, config *pgxpool.Config) {
 	defer close(l.done)
 	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
 	pause := shortest
@@ -64,8 +65,8 @@ func (l *listener) run(ctx context.Context, config *pgx.ConnConfig) {
 
 // session receives notifications on one connection until that breaks. Other connections are then likely to be dead too, or to
 // lead to a former primary.
-func (l *listener) session(ctx context.Context, config *pgx.ConnConfig) error {
-	conn, err := pgx.ConnectConfig(ctx, config)
+func (l *listener) session(ctx context.Context, config *pgxpool.Config) error {
+	conn, err := dial(ctx, config)
 	if err != nil {
 		return err
 	}

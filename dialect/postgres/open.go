@@ -10,17 +10,13 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/migrations"
@@ -44,47 +40,39 @@ type Engine struct {
 
 var _ dialect.Engine = (*Engine)(nil)
 
-// connectTimeout limits one attempt to connect, unless the DSN sets connect_timeout.
-const connectTimeout = 5 * time.Second
-
-// maxConns limits the connections for reads, unless the DSN sets pool_max_conns. There are two more for writes, one for
-// notifications, and at times one for vacuum.
-const (
-	maxConns    = 16
-	writerConns = 2
-)
-
 // Open connects to the database at dsn ("postgres://…", as libpq and pgx understand it) and migrates its schema. If several
 // replicas start together, one migrates.
-func Open(ctx context.Context, dsn string) (*Engine, error) { return OpenWithin(ctx, dsn, 0) }
+func Open(ctx context.Context, dsn string) (*Engine, error) {
+	return OpenWithin(ctx, Database{DSN: dsn}, 0)
+}
 
 // OpenWithin is Open for a server whose requests wait no longer than timeout for the database; 0 means no limit. It gives up
 // earlier on whatever could block them for longer, such as an unresponsive host or a client that died during a commit.
-func OpenWithin(ctx context.Context, dsn string, timeout time.Duration) (*Engine, error) {
-	e, err := open(ctx, dsn, timeout)
+func OpenWithin(ctx context.Context, d Database, timeout time.Duration) (*Engine, error) {
+	e, err := open(ctx, d, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("opening the Postgres database: %w", withHint(err))
 	}
 	return e, nil
 }
 
-func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, err error) {
+func open(ctx context.Context, d Database, timeout time.Duration) (_ *Engine, err error) {
 	e := &Engine{}
-	config, err := parse(dsn)
+	config, err := d.parse()
 	if err != nil {
 		return nil, err
 	}
 	if timeout > 0 {
 		config.ConnConfig.ConnectTimeout = min(config.ConnConfig.ConnectTimeout, max(timeout/2, time.Second))
 	}
-	findPrimary(config.ConnConfig)
-	if e.capabilities, err = probe(ctx, config.ConnConfig); err != nil {
+	findPrimary(config)
+	if e.capabilities, err = probe(ctx, config); err != nil {
 		return nil, err
 	}
-	if _, err := migrate(ctx, config.ConnConfig, e.capabilities); err != nil {
+	if _, err := migrate(ctx, config, e.capabilities); err != nil {
 		return nil, err
 	}
-	if err := recordIncarnation(ctx, config.ConnConfig, e.capabilities); err != nil {
+	if err := recordIncarnation(ctx, config, e.capabilities); err != nil {
 		return nil, err
 	}
 	configureServing(config.ConnConfig, e.capabilities, e.jumpRevision, e.reset)
@@ -98,7 +86,7 @@ func open(ctx context.Context, dsn string, timeout time.Duration) (_ *Engine, er
 		return nil, err
 	}
 	e.serves.Store(true)
-	e.listener = e.listen(config.ConnConfig.Copy(), timeout)
+	e.listener = e.listen(config.Copy(), timeout)
 	return e, nil
 }
 
@@ -110,16 +98,16 @@ func (e *Engine) reset() {
 	}
 }
 
-// OpenReader connects to the database at dsn read-only. It fails if the schema is not this binary's.
-func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
-	status, err := Status(ctx, dsn)
+// OpenReader connects to the database read-only. It fails if the schema is not this binary's.
+func OpenReader(ctx context.Context, d Database) (dialect.Reader, error) {
+	status, err := Status(ctx, d)
 	if err == nil {
 		err = status.Usable()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the Postgres database: %w", err)
 	}
-	config, c, err := commandConfig(ctx, dsn, false)
+	config, c, err := commandConfig(ctx, d, false)
 	if err != nil {
 		return nil, withHint(err)
 	}
@@ -138,67 +126,34 @@ func OpenReader(ctx context.Context, dsn string) (dialect.Reader, error) {
 }
 
 // Status returns the schema version of the database, without changing it.
-func Status(ctx context.Context, dsn string) (migrations.Status, error) {
-	config, _, err := commandConfig(ctx, dsn, false)
+func Status(ctx context.Context, d Database) (migrations.Status, error) {
+	config, _, err := commandConfig(ctx, d, false)
 	if err != nil {
 		return migrations.Status{}, withHint(err)
 	}
-	db := stdlib.OpenDB(*config.ConnConfig)
+	db := openDB(config)
 	defer db.Close()
 	status, err := migrations.Read(ctx, db, migrations.Postgres)
 	return status, withHint(err)
 }
 
-// commandConfig returns how a command connects to the database at dsn, to its primary if it writes, and the server's
-// capabilities.
-func commandConfig(ctx context.Context, dsn string, writes bool) (config *pgxpool.Config, c capabilities, err error) {
-	if config, err = parse(dsn); err == nil {
+// commandConfig returns how a command connects to the database, to its primary if it writes, and the server's capabilities.
+func commandConfig(ctx context.Context, d Database, writes bool) (config *pgxpool.Config, c capabilities, err error) {
+	if config, err = d.parse(); err == nil {
 		if writes {
-			findPrimary(config.ConnConfig)
+			findPrimary(config)
 		}
-		nameCommand(config.ConnConfig)
-		c, err = probe(ctx, config.ConnConfig)
+		nameCommand(config)
+		c, err = probe(ctx, config)
 	}
 	return config, c, err
 }
 
-// findPrimary makes connections go to the host that accepts writes. A standby or former primary would return stale state.
-func findPrimary(config *pgx.ConnConfig) {
-	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-}
-
-func parse(dsn string) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		// The parser's error masks the password, but repeats a DSN that it could not parse, which may contain it.
-		return nil, errors.New("the DSN is not valid: want postgres://user:password@host:port/database?sslmode=…, with / in the password as %2F")
-	}
-	if !strings.Contains(dsn, "pool_max_conns") {
-		config.MaxConns = maxConns
-	}
-	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	dialer := &net.Dialer{KeepAliveConfig: keepAlive}
-	config.ConnConfig.DialFunc = dialer.DialContext
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "sqube"
-	}
-	return config, nil
-}
-
-// nameCommand gives the sessions of a command a name that differs from a server's, and returns the server's.
-func nameCommand(config *pgx.ConnConfig) (server string) {
-	server = config.RuntimeParams["application_name"]
-	config.RuntimeParams["application_name"] = server + "-command"
-	return server
-}
-
 // Migrate migrates the schema of the database and returns its previous status.
-func Migrate(ctx context.Context, dsn string) (before migrations.Status, err error) {
-	config, c, err := commandConfig(ctx, dsn, true)
+func Migrate(ctx context.Context, d Database) (before migrations.Status, err error) {
+	config, c, err := commandConfig(ctx, d, true)
 	if err == nil {
-		before, err = migrate(ctx, config.ConnConfig, c)
+		before, err = migrate(ctx, config, c)
 	}
 	if err != nil {
 		return before, fmt.Errorf("migrating the Postgres database: %w", withHint(err))
@@ -206,18 +161,18 @@ func Migrate(ctx context.Context, dsn string) (before migrations.Status, err err
 	return before, nil
 }
 
-func migrate(ctx context.Context, config *pgx.ConnConfig, c capabilities) (before migrations.Status, err error) {
+func migrate(ctx context.Context, config *pgxpool.Config, c capabilities) (before migrations.Status, err error) {
 	// If this machine fails while it has the lock of migrations, the server must end its session: all servers that start wait for
 	// the lock.
 	config = config.Copy()
-	configureServing(config, c, func(ctx context.Context, conn *pgconn.PgConn) error {
+	configureServing(config.ConnConfig, c, func(ctx context.Context, conn *pgconn.PgConn) error {
 		if c.pooled {
 			return nil
 		}
 		// The session with the lock is idle for as long as a step waits for others, such as pg_dump, in another session.
 		return apply(ctx, conn, map[string]string{"idle_in_transaction_session_timeout": "0", "transaction_timeout": "0"})
 	}, func() {})
-	db := stdlib.OpenDB(*config)
+	db := openDB(config)
 	defer db.Close()
 	if err := db.PingContext(ctx); err != nil {
 		return before, err

@@ -18,15 +18,15 @@ var logObjects = []struct{ kind, name string }{{"VIEW", "objects"}, {"VIEW", "hi
 // unfinished is the schema in which a log is filled before it replaces another.
 const unfinished = "sqube_unfinished"
 
-// Replace fills a log in the database at dsn with fill. Without force, the log must be empty, and fill must leave it so if it
+// Replace fills a log in a database with fill. Without force, the log must be empty, and fill must leave it so if it
 // fails. With force, an existing log stays in place, unchanged, until the new one is complete. It then moves to another schema,
 // and Replace returns that schema's name, or "" if there was no log. fill also gets the newest revision of that log, 0 if there is
 // none or it can't be read. With force, Replace returns dialect.ErrLocked if a server is connected.
-func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
+func Replace(ctx context.Context, d Database, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
 	if !force {
-		return "", with(ctx, dsn, func(e *Engine) error { return fill(e, 0) })
+		return "", with(ctx, d, func(e *Engine) error { return fill(e, 0) })
 	}
-	conn, err := connect(ctx, dsn)
+	conn, err := connect(ctx, d)
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +46,8 @@ func Replace(ctx context.Context, dsn string, force bool, now time.Time, fill fu
 			err = errors.Join(err, failed)
 		}
 	}()
-	within, err := inSchema(dsn, unfinished)
+	within := Database{Password: d.Password}
+	within.DSN, err = inSchema(d.DSN, unfinished)
 	if err != nil {
 		return "", err
 	}
@@ -68,9 +69,9 @@ func newestRevision(ctx context.Context, conn *session) (revision int64) {
 	return revision
 }
 
-// with calls use with an engine on the database at dsn.
-func with(ctx context.Context, dsn string, use func(*Engine) error) error {
-	engine, err := Open(ctx, dsn)
+// with calls use with an engine on the database.
+func with(ctx context.Context, d Database, use func(*Engine) error) error {
+	engine, err := OpenWithin(ctx, d, 0)
 	if err != nil {
 		return err
 	}
@@ -80,18 +81,23 @@ func with(ctx context.Context, dsn string, use func(*Engine) error) error {
 // session is the session of a command.
 type session struct {
 	*pgx.Conn
-	server string // the application name of servers
+	server string   // the application name of servers
+	flush  []string // statements of a transaction that must be on disk when its commit is acknowledged
 }
 
-func connect(ctx context.Context, dsn string) (*session, error) {
-	config, err := parse(dsn)
+func connect(ctx context.Context, d Database) (*session, error) {
+	config, err := d.parse()
 	if err != nil {
 		return nil, err
 	}
-	server := nameCommand(config.ConnConfig)
-	findPrimary(config.ConnConfig)
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	return &session{conn, server}, withHint(err)
+	server := nameCommand(config)
+	findPrimary(config)
+	s := &session{server: server}
+	if !durabilityGiven(config.ConnConfig) {
+		s.flush = []string{"DO $$ BEGIN PERFORM " + flush + "; END $$"}
+	}
+	s.Conn, err = dial(ctx, config)
+	return s, withHint(err)
 }
 
 // exchange puts the existing log aside and replaces it with the unfinished one.
@@ -104,7 +110,7 @@ func exchange(ctx context.Context, conn *session, now time.Time) (aside string, 
 	if there {
 		aside, statements = putAside(conn, place, now)
 	}
-	statements = append(append(statements, move(unfinished, place)...), "DROP SCHEMA "+unfinished)
+	statements = append(append(append(statements, move(unfinished, place)...), "DROP SCHEMA "+unfinished), conn.flush...)
 	return aside, pgx.BeginFunc(ctx, conn.Conn, func(tx pgx.Tx) error {
 		for _, statement := range statements {
 			if _, err := tx.Exec(ctx, statement); err != nil {
@@ -170,9 +176,9 @@ func lockRestore(ctx context.Context, conn *session) error {
 	return err
 }
 
-// Unserved returns dialect.ErrLocked if a server is connected to the database at dsn.
-func Unserved(ctx context.Context, dsn string) error {
-	conn, err := connect(ctx, dsn)
+// Unserved returns dialect.ErrLocked if a server is connected to the database.
+func Unserved(ctx context.Context, d Database) error {
+	conn, err := connect(ctx, d)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // keepAlive detects a dead idle connection within seconds, so that no later statement waits on it.
@@ -29,7 +30,15 @@ var settings = map[string]string{
 	"tcp_user_timeout":                    "11000",
 	"client_connection_check_interval":    "5000",
 	"idle_in_transaction_session_timeout": "300000", // see endStuckSessions for what can't wait that long
+	synchronous:                           "on",
 }
+
+// synchronous is the setting that says whether a commit is on disk when it is acknowledged. All its values except "off" ensure that,
+// and say which standbys must have it too. So it is changed only if it is off for the database, the user or the server.
+const synchronous = "synchronous_commit"
+
+// flush is an expression that has the transaction on disk when its commit is acknowledged.
+const flush = `CASE current_setting('` + synchronous + `') WHEN 'off' THEN set_config('` + synchronous + `', 'on', true) END`
 
 // apply sets those settings that the server has. It may reject them.
 func apply(ctx context.Context, conn *pgconn.PgConn, set map[string]string) error {
@@ -40,7 +49,7 @@ func apply(ctx context.Context, conn *pgconn.PgConn, set map[string]string) erro
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		rows = append(rows, fmt.Sprintf("('%s', '%s')", name, set[name]))
 	}
-	_, err := conn.Exec(ctx, "SELECT set_config(s.name, s.value, false) FROM (VALUES "+strings.Join(rows, ", ")+") AS s(name, value) JOIN pg_settings USING (name)").ReadAll()
+	_, err := conn.Exec(ctx, "SELECT set_config(s.name, s.value, false) FROM (VALUES "+strings.Join(rows, ", ")+") AS s(name, value) JOIN pg_settings AS p USING (name) WHERE s.name <> '"+synchronous+"' OR p.setting = 'off'").ReadAll()
 	if answered(err) {
 		return nil
 	}
@@ -57,6 +66,9 @@ type capabilities struct {
 	// nothing. Without it, Postgres would keep a plan from when the table was small, which scans all of it, until the table is
 	// analyzed.
 	replan string
+	// flush is an expression that has the transaction on disk when its commit is acknowledged, or that does nothing: then the DSN
+	// says how durable commits are, or the server has no such setting.
+	flush string
 	// notifies is set if the server has NOTIFY.
 	notifies bool
 }
@@ -71,8 +83,8 @@ const (
 )
 
 // probe determines the capabilities of the server, with statements that any pooler accepts, and makes config use only these.
-func probe(ctx context.Context, config *pgx.ConnConfig) (c capabilities, err error) {
-	conn, err := pgx.ConnectConfig(ctx, config)
+func probe(ctx context.Context, config *pgxpool.Config) (c capabilities, err error) {
+	conn, err := dial(ctx, config)
 	if err != nil {
 		return c, err
 	}
@@ -95,17 +107,26 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (c capabilities, err err
 		}
 		return otherwise
 	}
-	c = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), notifies: supports(notifyUnheard)}
+	c = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), flush: "''", notifies: supports(notifyUnheard)}
+	if !durabilityGiven(config.ConnConfig) {
+		c.flush = choose(flush, "''")
+	}
 	// A pooler sends its clients its own process ID.
 	var id uint32
 	if supports(process) {
 		err = errors.Join(err, conn.QueryRow(ctx, "SELECT "+process, pgx.QueryExecModeExec).Scan(&id))
 	}
 	c.pooled = id != conn.PgConn().PID()
-	if c.pooled && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
-		config.DefaultQueryExecMode = unnamed
+	if c.pooled && config.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // pgx's default
+		config.ConnConfig.DefaultQueryExecMode = unnamed
 	}
 	return c, err
+}
+
+// durabilityGiven reports whether the DSN says how durable commits are.
+func durabilityGiven(config *pgx.ConnConfig) bool {
+	_, given := config.RuntimeParams[synchronous]
+	return given
 }
 
 // readOnly is the error code of a server that accepts no writes: a standby, or a former primary.

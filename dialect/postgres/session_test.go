@@ -101,7 +101,7 @@ func TestMigrationsStayLocked(t *testing.T) {
 	}
 	migrated := make(chan error, 1)
 	go func() {
-		_, err := postgres.Migrate(t.Context(), withParameter(t, dsn, "idle_in_transaction_session_timeout", "700"))
+		_, err := postgres.Migrate(t.Context(), postgres.Database{DSN: withParameter(t, dsn, "idle_in_transaction_session_timeout", "700")})
 		migrated <- err
 	}()
 	// Until a step has waited for longer than the timeout, or the lock is lost.

@@ -50,7 +50,7 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 
 // exclusively calls do with a connection that has no timeouts, unless another process is shrinking.
 func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) error {
-	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
+	conn, err := dial(ctx, e.pool.Config())
 	if err != nil {
 		return err
 	}

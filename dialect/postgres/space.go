@@ -56,3 +56,29 @@ func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
 	}
 	return space, nil
 }
+
+// unsafe are sentences about settings with which a commit that was acknowledged can be lost, by the setting that is off.
+var unsafe = map[string]string{
+	"fsync":              "the setting fsync of Postgres is off: if its machine fails, acknowledged writes can be lost and the database destroyed; set fsync = on in postgresql.conf and reload it",
+	"full_page_writes":   "the setting full_page_writes of Postgres is off: if its machine fails, the database can be destroyed, unless its file system writes whole pages, as ZFS does; set full_page_writes = on in postgresql.conf and reload it",
+	"synchronous_commit": "--datastore sets synchronous_commit=off: if Postgres' machine fails, the last acknowledged writes are lost; remove that from the DSN",
+}
+
+// UnsafeSettings implements dialect.Engine. It leaves out what the server does not have. A session that commits sets synchronous_commit
+// itself unless the DSN does.
+func (e *Engine) UnsafeSettings(ctx context.Context) ([]string, error) {
+	const off = "SELECT name FROM pg_settings WHERE setting = 'off' AND (name IN ('fsync', 'full_page_writes') OR name = '" + synchronous + "' AND $1) ORDER BY name"
+	rows, err := e.pool.Query(ctx, off, durabilityGiven(e.pool.Config().ConnConfig))
+	var sentences []string
+	if err == nil {
+		sentences, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var name string
+			err := row.Scan(&name)
+			return unsafe[name], err
+		})
+	}
+	if unsupported(err) {
+		return nil, nil
+	}
+	return sentences, failure(ctx, "measure", err)
+}

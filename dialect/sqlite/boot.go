@@ -110,3 +110,6 @@ func (e *Engine) Held() bool { return e.held }
 
 // Skipped implements dialect.Engine.
 func (e *Engine) Skipped() dialect.Skipped { return e.skipped }
+
+// UnsafeSettings implements dialect.Engine.
+func (e *Engine) UnsafeSettings(context.Context) ([]string, error) { return nil, nil }

@@ -23,6 +23,8 @@ import (
 type Datastore struct {
 	Path string // of an SQLite file
 	DSN  string // of a Postgres database; empty on SQLite
+	// password prints the password for a Postgres database. It is nil if that is in the DSN, the environment or a password file.
+	password *postgres.PasswordCommand
 	// Memory means a new in-memory database, instead of Path and DSN.
 	Memory bool
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
@@ -54,6 +56,9 @@ func Parse(flag, dataDir string) (Datastore, error) {
 	// The value may hold a password, so it is not repeated.
 	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 }
+
+// UsePasswordCommand has a program print the password for new connections to a Postgres database: see postgres.NewPasswordCommand.
+func (d *Datastore) UsePasswordCommand(line string) { d.password = postgres.NewPasswordCommand(line) }
 
 // Named reports whether text names a database in the syntax of --datastore, rather than a file, even if the syntax is wrong. It may
 // contain a password, so it must not be repeated.
@@ -112,6 +117,11 @@ func (d Datastore) explain(err error) error {
 	return fmt.Errorf("%w: give the server's --data-dir, --datastore or --config", terminal.OneLine(err))
 }
 
+// postgres returns how to connect to a Postgres database.
+func (d Datastore) postgres() postgres.Database {
+	return postgres.Database{DSN: d.DSN, Password: d.password}
+}
+
 // Engine is a database opened for serving or for changes.
 type Engine interface {
 	dialect.Engine
@@ -126,7 +136,7 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	case d.Memory:
 		engine, err = sqlite.OpenMemory(ctx)
 	case d.DSN != "":
-		engine, err = postgres.OpenWithin(ctx, d.DSN, d.Timeout)
+		engine, err = postgres.OpenWithin(ctx, d.postgres(), d.Timeout)
 	default:
 		engine, err = sqlite.OpenWith(ctx, d.Path, sqlite.Options{NoSync: d.NoSync})
 	}
@@ -156,7 +166,7 @@ func OpenScratch(ctx context.Context, path string) (Scratch, error) {
 // Migrate brings the schema of the database up to date and returns its former state.
 func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err error) {
 	if d.DSN != "" {
-		before, err = postgres.Migrate(ctx, d.DSN)
+		before, err = postgres.Migrate(ctx, d.postgres())
 	} else {
 		before, err = sqlite.Migrate(ctx, d.Path)
 	}
@@ -175,7 +185,7 @@ func (d Datastore) Current(ctx context.Context) (current Datastore, remove func(
 // OpenReader opens the database for reading, even while it is served.
 func (d Datastore) OpenReader(ctx context.Context) (reader dialect.Reader, err error) {
 	if d.DSN != "" {
-		reader, err = postgres.OpenReader(ctx, d.DSN)
+		reader, err = postgres.OpenReader(ctx, d.postgres())
 	} else {
 		reader, err = sqlite.OpenReader(ctx, d.Path)
 	}
@@ -188,13 +198,13 @@ func (d Datastore) Unserved(ctx context.Context) error {
 	if d.DSN == "" {
 		return nil
 	}
-	return terminal.OneLine(postgres.Unserved(ctx, d.DSN))
+	return terminal.OneLine(postgres.Unserved(ctx, d.postgres()))
 }
 
 // Status returns the state of the schema, without changing it.
 func (d Datastore) Status(ctx context.Context) (status migrations.Status, err error) {
 	if d.DSN != "" {
-		status, err = postgres.Status(ctx, d.DSN)
+		status, err = postgres.Status(ctx, d.postgres())
 	} else {
 		status, err = sqlite.Status(ctx, d.Path)
 	}
@@ -221,7 +231,7 @@ func (d Datastore) Complete() error {
 // archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 	if d.DSN != "" {
-		return d.explain(postgres.Dump(ctx, d.DSN, to))
+		return d.explain(postgres.Dump(ctx, d.postgres(), to))
 	}
 	return d.explain(sqlite.Backup(ctx, d.Path, to))
 }
@@ -231,7 +241,7 @@ func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 // replaced its newest revision, 0 if it can't be read. If anything fails, or the process dies, the database is unchanged.
 func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, replaced int64) error) (aside string, err error) {
 	if d.DSN != "" {
-		aside, err = postgres.Replace(ctx, d.DSN, replace, time.Now(), func(e *postgres.Engine, replaced int64) error { return fill(e, replaced) })
+		aside, err = postgres.Replace(ctx, d.postgres(), replace, time.Now(), func(e *postgres.Engine, replaced int64) error { return fill(e, replaced) })
 	} else {
 		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine, replaced int64) error { return fill(e, replaced) })
 	}
@@ -241,7 +251,7 @@ func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, r
 // RestoreDump is Fill for a Postgres database and an archive of pg_dump. It also returns the revision of the archive. The
 // counter jumps ahead of that, see dialect.RevisionJump.
 func (d Datastore) RestoreDump(ctx context.Context, file string, replace bool) (revision int64, aside string, err error) {
-	revision, aside, err = postgres.RestoreDump(ctx, d.DSN, file, replace, time.Now())
+	revision, aside, err = postgres.RestoreDump(ctx, d.postgres(), file, replace, time.Now())
 	return revision, aside, terminal.OneLine(err)
 }
 
