@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -71,13 +70,13 @@ func (p *PasswordCommand) run(ctx context.Context) (string, error) {
 	stdout, stderr := &beginning{limit: maxPassword}, &beginning{limit: 1000}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
-	printed := strings.TrimRight(stdout.String(), "\r\n")
+	printed := strings.TrimRight(string(stdout.kept), "\r\n")
 	const name = "--datastore-password-command"
 	switch {
 	case bounded.Err() != nil:
 		return "", fmt.Errorf("%s did not end within %s", name, passwordTimeout)
 	case errors.As(err, new(*exec.ExitError)):
-		told := strings.Join(strings.Fields(stderr.String()), " ")
+		told := strings.Join(strings.Fields(string(stderr.kept)), " ")
 		for word := range strings.FieldsSeq(printed) {
 			told = strings.ReplaceAll(told, word, "…")
 		}
@@ -94,14 +93,13 @@ func (p *PasswordCommand) run(ctx context.Context) (string, error) {
 
 // beginning keeps the first bytes of what is written to it.
 type beginning struct {
-	bytes.Buffer
+	kept  []byte
 	limit int
 	cut   bool // there was more
 }
 
 func (b *beginning) Write(p []byte) (int, error) {
-	kept := min(len(p), b.limit-b.Len())
-	b.cut = b.cut || kept < len(p)
-	b.Buffer.Write(p[:kept])
+	n := min(len(p), b.limit-len(b.kept))
+	b.kept, b.cut = append(b.kept, p[:n]...), b.cut || n < len(p)
 	return len(p), nil
 }
