@@ -29,7 +29,12 @@ type cluster struct {
 
 func serve(t *testing.T, datastore string, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{Server: sqube.Start(t, sqube.Options{Datastore: datastore, Args: args})}
+	return started(t, sqube.Options{Datastore: datastore, Args: args})
+}
+
+func started(t *testing.T, options sqube.Options) *cluster {
+	t.Helper()
+	c := &cluster{Server: sqube.Start(t, options)}
 	config := c.Config(t)
 	config.QPS = -1 // no client-side limit
 	var err error
