@@ -24,6 +24,8 @@ type wrongFlag struct{ flags, want string }
 // refusedAlone are flags that hide what else is wrong, or that others change.
 var refusedAlone = []wrongFlag{
 	{"--no-such-flag", "unknown flag: --no-such-flag " + help},
+	{"--datastore-password-command=pass", "--datastore-password-command needs a --datastore postgres://… " + help},
+	{"--datastore=postgres://u:p@h/db --datastore-password-command=pass", "--datastore must not have a password if --datastore-password-command prints it " + help},
 	{"extra", `sqube serve takes only flags, not "extra" ` + help},
 	{"--logging-format=xml", `--logging-format "xml" must be text or json ` + help},
 	{"-v=much", `invalid argument "much" for "-v, --v" flag`},

@@ -118,4 +118,28 @@ func TestPostgresPasswordElsewhere(t *testing.T) {
 			t.Errorf("with %s, the password is printed", variable)
 		}
 	}
+	// A program prints it: for every command that opens the database, itself or with Postgres' programs.
+	bare := filepath.Join(t.TempDir(), "bare")
+	harness.Must(t, os.WriteFile(bare, []byte(password+"\n"), 0o600))
+	by := []string{"--datastore", u.String(), "--datastore-password-command", "cat " + bare}
+	s := serveIn(t, dir, by)
+	settle(t, s)
+	s.Stop(t)
+	backup := filepath.Join(t.TempDir(), "backup")
+	for _, command := range [][]string{
+		{"migrate", "status"}, {"migrate", "up"}, {"check"}, {"check", "--repair"}, {"history", "namespaces/default"}, {"show", "namespaces/default"},
+		{"backup", backup}, {"restore", backup, "--force"}, {"restore", u.String() + "&passfile=" + url.QueryEscape(file), "--force"}, {"kubeconfig", "--user", "jane", "--data-dir", dir},
+	} {
+		stdout, stderr, code := sqube.Run(t, append(command, by...))
+		if code != 0 || strings.Contains(stdout+stderr, password) {
+			t.Errorf("sqube %s: code %d, %s%s", strings.Join(command, " "), code, stdout, stderr)
+		}
+	}
+	const failing = "--datastore-password-command failed: exit status 1: cat: /nothing: No such file or directory"
+	for _, args := range [][]string{serveArgs(t, filepath.Join(t.TempDir(), "data")), {"migrate", "up"}} {
+		_, stderr, code := sqube.Run(t, append(args, "--datastore", u.String(), "--datastore-password-command", "cat /nothing"))
+		if err := oneLine(stderr, failing); code != 1 || err != nil {
+			t.Errorf("with a program that fails, %s ended with code %d, %v:\n%s", args[0], code, err, stderr)
+		}
+	}
 }
