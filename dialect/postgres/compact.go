@@ -79,7 +79,7 @@ var (
 // else changes while servers run. Not every server has advisory locks.
 func (e *Engine) change(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, e.writer, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT version FROM schema_migrations FOR UPDATE"); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT version, "+e.capabilities.flush+" FROM schema_migrations FOR UPDATE"); err != nil {
 			return err
 		}
 		return do(tx)

@@ -18,6 +18,9 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 	}
 	var refused error // by rows or past
 	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT "+e.capabilities.flush); err != nil {
+			return err
+		}
 		err := copyInto(ctx, tx, "log", dialect.Columns, rows, func(row *dialect.LogRow) []any { return row.Values() }, &refused)
 		if err == nil && past != nil {
 			err = copyInto(ctx, tx, "past", dialect.BlockColumns+", bytes", past.Blocks, (*dialect.Block).Values, &refused)
