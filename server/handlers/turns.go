@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/server/routine"
 	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sqube/sqube/server/stack"
@@ -125,10 +126,14 @@ var longRunningGauge = sync.OnceValue(func() *basemetrics.GaugeVec {
 		StabilityLevel: basemetrics.STABLE,
 	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
 	var registered prometheus.AlreadyRegisteredError
-	if errors.As(legacyregistry.Register(same), &registered) {
+	err := legacyregistry.Register(same)
+	if errors.As(err, &registered) {
 		if upstream, ok := registered.ExistingCollector.(*basemetrics.GaugeVec); ok {
 			return upstream
 		}
+	}
+	if err != nil { // upstream has changed its definition
+		klog.ErrorS(err, "Watches that wait for events are missing from apiserver_longrunning_requests")
 	}
 	return same
 })
