@@ -58,7 +58,13 @@ func testPast(t *testing.T, open Opener) {
 	}
 	work.Wait()
 	checkChanges(t, s, h, history.Query{})
+	late, before := lazily(t, s), shownPast(t, s, history.Query{})
 	compact(t, s, revision(t, s).Revision)
+	var after []string
+	for _, c := range late { // which have left the log
+		after = append(after, showPast(t, c))
+	}
+	Equal(t, "changes read late", after, before)
 	checkPast(t, s, h, 1)
 	for _, q := range []history.Query{
 		{}, {After: first / 2}, {Before: first}, {After: 10, Before: 11}, {Name: "ns1/003"}, {Name: "ns1/003", Resource: &things},
@@ -66,6 +72,7 @@ func testPast(t *testing.T, open Opener) {
 	} {
 		checkChanges(t, s, h, q)
 	}
+	checkLive(t, s, h)
 }
 
 // checkChanges reads changes in both orders.
@@ -84,24 +91,69 @@ func checkChanges(t *testing.T, s *sqlstore.Store, h *History, q history.Query) 
 		want = append(want, text)
 	}
 	for _, q.NewestFirst = range []bool{false, true} {
-		var got []string
-		err := s.Changes(t.Context(), q, func(c *history.Change) error {
-			if err := c.Load(t.Context()); err != nil {
-				return err
-			}
-			text := fmt.Sprintf("%s %s", c.Operation, show(c.Key, c.ID, c.Value))
-			if c.Previous != nil {
-				text += fmt.Sprintf(" over %s", c.Previous)
-			}
-			got = append(got, text)
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("%+v: %v", q, err)
+		for _, q.Lazy = range []bool{false, true} {
+			Equal(t, fmt.Sprintf("the changes of %+v", q), shownPast(t, s, q), want)
 		}
-		Equal(t, fmt.Sprintf("the changes of %+v", q), got, want)
 		slices.Reverse(want)
 	}
+}
+
+func shownPast(t *testing.T, s *sqlstore.Store, q history.Query) (all []string) {
+	t.Helper()
+	err := s.Changes(t.Context(), q, func(c *history.Change) error {
+		all = append(all, showPast(t, c))
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%+v: %v", q, err)
+	}
+	return all
+}
+
+func showPast(t *testing.T, c *history.Change) string {
+	t.Helper()
+	harness.Must(t, c.Load(t.Context()))
+	text := fmt.Sprintf("%s %s", c.Operation, show(c.Key, c.ID, c.Value))
+	if c.Previous != nil {
+		text += fmt.Sprintf(" over %s", c.Previous)
+	}
+	return text
+}
+
+// lazily returns all changes without what Load reads.
+func lazily(t *testing.T, s *sqlstore.Store) (all []*history.Change) {
+	t.Helper()
+	harness.Must(t, s.Changes(t.Context(), history.Query{Lazy: true}, func(c *history.Change) error {
+		if c.Value != nil || c.Previous != nil {
+			t.Errorf("revision %d has its values", c.ID)
+		}
+		all = append(all, c)
+		return nil
+	}))
+	return all
+}
+
+// checkLive reads what exists: all, and what may have owners, which is also what can't be read.
+func checkLive(t *testing.T, s *sqlstore.Store, h *History) {
+	t.Helper()
+	live := func(owned bool) (all []string) {
+		harness.Must(t, s.Live(t.Context(), history.Query{Resource: &things}, owned, func(c *history.Change) error {
+			harness.Must(t, c.Load(t.Context()))
+			all = append(all, show(c.Key, c.ID, c.Value))
+			return nil
+		}))
+		slices.Sort(all)
+		return all
+	}
+	want := h.State(revision(t, s).Revision)
+	slices.Sort(want)
+	Equal(t, "what exists", live(false), want)
+	want = nil
+	for _, w := range []*sqlstore.Write{put("owned", `{"metadata":{"ownerReferences":[]}}`, nil), put("sealed", "k8s:enc:x", nil), put("unowned", "{}", nil)} {
+		made := must(t, s, w)
+		want = append(want, show(made.Key, made.Revision, made.Value))
+	}
+	Equal(t, "what may have owners", live(true), want[:2])
 }
 
 func compact(t *testing.T, s *sqlstore.Store, upTo int64) {

@@ -39,7 +39,7 @@ func TestUndo(t *testing.T) {
 		tests := map[string]func(*testing.T){"script": f.script, "spare": f.spare}
 		if engine.Name == "sqlite" { // the others are about what is on top of the store
 			maps.Copy(tests, map[string]func(*testing.T){
-				"image": f.image, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
+				"image": f.image, "often": f.often, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
 			})
 		}
 		for name, test := range tests {
@@ -179,6 +179,46 @@ func (f *undone) image(t *testing.T) {
 	has(t, undo(t, jane, "deploy/web", "-n", "image", "--before", first, "--apply"), "    .spec.replicas: 3 → 1", `    .spec.template.spec.containers[name=proxy].image: "proxy:2" → "proxy:1"`)
 	expect("app:1 proxy:1 1")
 	has(t, undo(t, jane, "deploy/web", "-n", "image", "--to", "10h"), "delete  deployments.apps image/web", "    warning: it did not exist then")
+}
+
+// often takes back many changes of one object, between which another has changed it.
+func (f *undone) often(t *testing.T) {
+	jane, janes := f.administrator(t, "jane")
+	_, joes := f.administrator(t, "joe")
+	makeNamespace(t, joes, "often")
+	_, err := joes.CoreV1().ConfigMaps("often").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "0", "b": "0"}}, metav1.CreateOptions{})
+	harness.Must(t, err)
+	patch := func(c kubernetes.Interface, data string) {
+		t.Helper()
+		_, err := c.CoreV1().ConfigMaps("often").Patch(t.Context(), "c", types.MergePatchType, []byte(`{"data":`+data+`}`), metav1.PatchOptions{FieldManager: "hand"})
+		harness.Must(t, err)
+	}
+	expect := func(want map[string]string) {
+		t.Helper()
+		c, err := joes.CoreV1().ConfigMaps("often").Get(t.Context(), "c", metav1.GetOptions{})
+		harness.Must(t, err)
+		if !maps.Equal(c.Data, want) {
+			t.Errorf("the ConfigMap has %v, want %v", c.Data, want)
+		}
+	}
+	for _, data := range []string{`{"a":"1"}`, `{"a":"2","d":"1"}`, `{"d":null}`} {
+		patch(janes, data)
+	}
+	patch(joes, `{"b":"1"}`)
+	for _, data := range []string{`{"a":"3"}`, `{"c":"1"}`} {
+		patch(janes, data)
+	}
+	args := []string{"--user", "jane", "-n", "often", "--apply"}
+	says(t, undo(t, jane, args...), `update  configmaps often/c (done)
+    takes back N by jane with hand, N by jane with hand, N by jane with hand
+    .data.a: "3" → "0"
+    .data.c: "1" → (none)
+
+`+totals(0, 1, 0, 0)+"\nTo take this back: sqube undo --user jane --audit-id ID --after-revision N --before-revision N\n")
+	expect(map[string]string{"a": "0", "b": "1"})
+	patch(joes, `{"a":"1"}`) // as jane did in between
+	has(t, undo(t, jane, args...), "leave   configmaps often/c: others have changed the same fields since", "    conflict in .data.a: revision N by joe")
+	expect(map[string]string{"a": "1", "b": "1"})
 }
 
 // script takes back what a script has done to many objects. One of them has been changed by another since.
