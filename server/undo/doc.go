@@ -10,8 +10,14 @@
 //
 // Select finds the changes to undo, with what followed from them: what was in a deleted namespace, the objects of a deleted
 // definition, and what the garbage collector deleted. Revert takes them back one by one, the newest first, as git revert does: of an
-// update, the fields that it changed, unless somebody has changed them since. Nothing is read or written with the server's own rights:
-// a plan has only objects that the caller may get, and its writes pass authorization, admission and quota.
+// update, the fields that it changed, unless somebody has changed them since. Updates right after each other are taken back as one, so
+// that only the first and the last are read.
+//
+// # Rights
+//
+// A plan has only objects that the caller may get, and its writes pass authorization, admission and quota. The server's own rights serve
+// for one thing: a deletion also destroys what its user can't see, so that is counted, and the deletion left out. What the server
+// derives from who writes, and tokens that were revoked, an undo never writes, since it would lend its user's name and rights to others.
 //
 // # Writes
 //
