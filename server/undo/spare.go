@@ -3,7 +3,6 @@ package undo
 import (
 	"context"
 	"fmt"
-
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
