@@ -267,10 +267,11 @@ func (s *Store) fail(group []*pending, err error) {
 		s.failing = true
 		s.opts.Log.Error("writing to the database failed; clients will retry", "error", err)
 	}
-	// The rows may still be in the log; the tail will find out.
 	s.heldFailed(err)
-	s.ambiguous.Add(1)
-	wake(s.hub.behind)
+	if !refused(err) { // the rows may still be in the log; the tail will find out
+		s.ambiguous.Add(1)
+		wake(s.hub.behind)
+	}
 	for _, p := range group {
 		p.result <- outcome{err: err}
 	}
