@@ -18,7 +18,7 @@ import (
 )
 
 // ownGroup and what ends with it are sqube's: its rows that are no objects of the API have resources in it, and its API is in it. Nobody
-// else can define resources there. A definition that is there already is not served, but for its deletion.
+// else can define resources there. A definition that is there already is not served, and can only be deleted.
 const ownGroup = "sqube.io"
 
 // reserved reports whether nobody but sqube may have resources in a group.

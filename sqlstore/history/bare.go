@@ -144,8 +144,8 @@ func EachGaveWay(ctx context.Context, r dialect.Reader, yield func(GaveWay)) err
 // leftOut is the resource, of group sqube.io, of records that stand for changes of which nothing is kept.
 const leftOut = "left_out"
 
-// WasLeftOut is the condition that nothing is kept of some changes around a revision, which both of its parameters are: but for the bracket at
-// its end, before which conditions on name, the resource with its group, and namespace can follow.
+// WasLeftOut is the condition that nothing is kept of some changes around a revision. Both of its parameters are that revision. It lacks the
+// bracket at its end: conditions on the columns name (the resource with its group) and namespace can come before it.
 const WasLeftOut = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + dialect.InternalGroup + "' AND resource = '" + leftOut + "' AND first_id <= ? AND until > ?"
 
 // leftOutRecord says that changes by a user of objects of a resource in a namespace are no longer kept, not even who made them.

@@ -244,7 +244,7 @@ func testForget(t *testing.T, open Opener) {
 		return stats.ValuesFrom > 1 && stats.Bytes <= 24<<10 && stats.Blocks > stats.Bare
 	})
 	if stats.From != 0 || stats.ValuesAt == 0 || len(stats.GaveWay) == 0 {
-		t.Errorf("for room, history begins anew: %+v", stats)
+		t.Errorf("history begins later, since it had no room: %+v", stats)
 	}
 	last := revision(t, s).Revision
 	Eventually(t, "the versions are packed", func() bool { return s.Stats().Compacted >= last })
