@@ -105,31 +105,24 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	stopBackground()
 	err = errors.Join(err, tasks.wait(s.options.ShutdownGracePeriod))
-	// Only now, since controllers that are still being built need informers.
-	return errors.Join(err, s.end())
+	close(s.phase.drained) // controllers that are still being built need informers
+	s.informerName.Release()
+	return errors.Join(err, s.close())
 }
 
-// end ends the informers and everything that requests use, of a server that may not be complete. No more requests arrive, except from tasks
-// that did not stop.
-func (s *Server) end() error {
-	s.phase.drain()
-	close(s.phase.drained)
-	s.informerName.Release()
-	type part struct {
+// close closes everything that requests use. No more requests arrive, except from tasks that did not stop.
+func (s *Server) close() error {
+	var errs []error
+	for _, part := range []struct {
 		name string
 		end  func()
-	}
-	parts := []part{{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}} // stopWithin limits the time
-	if s.security != nil && s.audit != nil {
-		parts = append(parts, part{"audit log", s.audit.Close})
-	}
-	parts = append(parts, part{"tracing", func() { s.outbound.close(context.Background()) }}) // the exporter has its own time limit
-	if s.apis != nil {
-		parts = append(parts, part{"storage", s.resources.Destroy})
-	}
-	parts = append(parts, part{"encryption", s.encryption.Close})
-	var errs []error
-	for _, part := range parts {
+	}{
+		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // stopWithin limits the time
+		{"audit log", s.audit.Close},
+		{"tracing", func() { s.outbound.close(context.Background()) }}, // the exporter has its own time limit
+		{"storage", s.resources.Destroy},
+		{"encryption", s.encryption.Close},
+	} {
 		errs = append(errs, stopWithin(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
 	}
 	return errors.Join(append(errs, s.pki.Close())...)

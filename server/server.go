@@ -12,7 +12,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/sqube/sqube/sqlstore"
@@ -34,7 +33,7 @@ type Server struct {
 //
 // Each step builds on the results of earlier ones. Only the loopback is used before it works: requests over it wait for the
 // handler, which is built last.
-func New(ctx context.Context, o *Options, store *sqlstore.Store) (_ *Server, err error) {
+func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
 	if err := setProcessGlobals(o); err != nil {
 		return nil, err
 	}
@@ -42,22 +41,19 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (_ *Server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{base: base}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.end())
-		}
-	}()
-	if s.security, err = newSecurity(ctx, base); err != nil {
+	security, err := newSecurity(ctx, base)
+	if err != nil {
 		return nil, err
 	}
-	if s.apis, err = newAPIs(base, s.security); err != nil {
+	apis, err := newAPIs(base, security)
+	if err != nil {
 		return nil, err
 	}
-	if s.background, err = newBackground(ctx, base, s.security, s.apis); err != nil {
+	background, err := newBackground(ctx, base, security, apis)
+	if err != nil {
 		return nil, err
 	}
-	s.inFlight = newInFlight(o, base.phase.serving.Done())
+	s := &Server{base: base, security: security, apis: apis, background: background, inFlight: newInFlight(o, base.phase.serving.Done())}
 	handler, err := s.newHandler()
 	if err != nil {
 		return nil, err
