@@ -62,8 +62,8 @@ type Engine interface {
 
 	// EditPast calls edit with the first blocks that the condition selects, ordered by Until, as many as fit into memory easily. It removes
 	// those whose First edit returns in removed, and then adds what it returns in put, or replaces what has the same First, in one
-	// transaction. Nothing else changes the table past meanwhile. It returns how many blocks edit got.
-	EditPast(ctx context.Context, condition string, args []any, edit func([]*Block) (removed []int64, put []*Block, err error)) (int, error)
+	// transaction. Nothing else changes the table past meanwhile.
+	EditPast(ctx context.Context, condition string, args []any, edit func([]*Block) (removed []int64, put []*Block, err error)) error
 
 	// Purge puts a block in the place of all blocks of its object that were current until its Until or before, and notes in the database
 	// that there is something to Erase.

@@ -23,20 +23,14 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// authenticated is who a request came from, before impersonation.
-type authenticated struct {
-	user.Info
-	impersonates bool
-}
+// impersonatorKey is the key of the user who was authenticated, if they impersonate another.
+type impersonatorKey struct{}
 
-type authenticatedKey struct{}
-
-// withAuthenticated notes for withAuthor who was authenticated: impersonation replaces them.
-func withAuthenticated(next http.Handler) http.Handler {
+// withImpersonator notes for withAuthor who was authenticated if they impersonate somebody, which replaces them.
+func withImpersonator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.UserFrom(r.Context()); ok && r.Method != http.MethodGet {
-			by := authenticated{info, r.Header.Get(authenticationv1.ImpersonateUserHeader) != ""}
-			r = r.WithContext(context.WithValue(r.Context(), authenticatedKey{}, by))
+		if by, ok := request.UserFrom(r.Context()); ok && r.Method != http.MethodGet && r.Header.Get(authenticationv1.ImpersonateUserHeader) != "" {
+			r = r.WithContext(context.WithValue(r.Context(), impersonatorKey{}, by))
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -60,11 +54,11 @@ func (s *Server) withAuthor(next http.Handler) http.Handler {
 		author, onBehalf := ctx.Value(onBehalfKey{}).(sqlstore.Author)
 		if !onBehalf {
 			author.Address, _, _ = net.SplitHostPort(r.RemoteAddr) // not what headers say, which a client may set; "" within the process
-			if by, ok := ctx.Value(authenticatedKey{}).(authenticated); ok {
-				author.User, author.CredentialID = by.GetName(), credentialID(by)
-				if effective, ok := request.UserFrom(ctx); ok && by.impersonates {
-					author.ImpersonatedUser = effective.GetName()
+			if by, ok := request.UserFrom(ctx); ok {
+				if impersonator, impersonated := ctx.Value(impersonatorKey{}).(user.Info); impersonated {
+					author.ImpersonatedUser, by = by.GetName(), impersonator
 				}
+				author.User, author.CredentialID = by.GetName(), credentialID(by)
 			}
 		}
 		author.FieldManager, author.AuditID = fieldManager(r), ""

@@ -89,7 +89,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return apifilters.WithAuthentication(h, s.authentication.Authenticator, unauthorized,
 				s.authentication.Audiences, s.authentication.RequestHeader)
 		},
-		withAuthenticated,
+		withImpersonator,
 		s.connections.Authenticated,
 		watchtask.Whole,
 		func(h http.Handler) http.Handler {

@@ -33,7 +33,7 @@ type share struct {
 // only values are given up for them. It returns how many blocks have changed.
 func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 	for {
-		_, valueBytes, err := s.shares(ctx, 0)
+		values, valueBytes, err := s.shares(ctx, 0)
 		if err != nil {
 			return n, err
 		}
@@ -48,7 +48,7 @@ func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 		}
 		if excess := valueBytes - max(0, limit-bareBytes); err == nil && excess > 0 {
 			var stripped int
-			stripped, err = s.giveUpValues(ctx, excess, limit/objectShare)
+			stripped, err = s.giveUpValues(ctx, values, excess, limit/objectShare)
 			changed += stripped
 		}
 		if n += changed; err != nil || changed == 0 {
@@ -58,13 +58,9 @@ func (s *Store) giveUp(ctx context.Context, limit int64) (n int, err error) {
 }
 
 // giveUpValues has values of an excess given up: first of objects that have more than most, then of those who have most.
-func (s *Store) giveUpValues(ctx context.Context, excess, most int64) (n int, err error) {
+func (s *Store) giveUpValues(ctx context.Context, values []share, excess, most int64) (n int, err error) {
 	if n, err = s.giveUpObjects(ctx, most, excess); n > 0 || err != nil {
 		return n, err // there may be no excess any more
-	}
-	values, _, err := s.shares(ctx, 0)
-	if err != nil {
-		return 0, err
 	}
 	return s.shed(ctx, 0, values, excess, s.strip)
 }
@@ -177,7 +173,7 @@ func (s *Store) editPast(ctx context.Context, condition string, args []any, surp
 	condition += " AND until <= (SELECT packed FROM counter) AND " + dialect.NotLost
 	err = s.repeat(ctx, s.opts.Timeout, func(ctx context.Context) (bool, error) {
 		changed := 0
-		_, err := s.engine.EditPast(ctx, condition, args, func(blocks []*dialect.Block) ([]int64, []*dialect.Block, error) {
+		err := s.engine.EditPast(ctx, condition, args, func(blocks []*dialect.Block) ([]int64, []*dialect.Block, error) {
 			removed, put, err := edit(ctx, blocks, &surplus)
 			changed = max(len(removed), len(put))
 			return removed, put, err

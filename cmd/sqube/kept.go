@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -29,19 +30,21 @@ func listKept(cmd *cobra.Command, d datastore.Datastore) (err error) {
 	}
 	table := newTable(cmd.OutOrStdout(), "FROM", "TO", "FROM REVISION", "TO REVISION", "PACKED")
 	table.row(kept.Earliest.UTC().Format(time.RFC3339), kept.Newest.UTC().Format(time.RFC3339), fmt.Sprint(max(kept.From, 1)), fmt.Sprint(kept.Revision), size(kept.Packed))
-	if err := table.end(); err != nil || len(kept.GaveWay) == 0 {
+	if err := table.end(); err != nil {
 		return err
 	}
+	var gaveWay []history.GaveWay
 	until := int64(0)
-	for _, g := range kept.GaveWay {
-		until = max(until, g.Until)
+	err = history.EachGaveWay(cmd.Context(), reader, func(g history.GaveWay) { gaveWay, until = append(gaveWay, g), max(until, g.Until) })
+	if err != nil || len(gaveWay) == 0 {
+		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nSome values up to revision %d were given up for room (--history-bytes), of those who wrote most:\n", until)
 	if err != nil {
 		return err
 	}
 	table = newTable(cmd.OutOrStdout(), "USER", "NAMESPACE", "UP TO REVISION", "BLOCKS")
-	for _, g := range kept.GaveWay[:min(len(kept.GaveWay), maxGaveWay)] {
+	for _, g := range gaveWay[:min(len(gaveWay), maxGaveWay)] {
 		table.row(g.User, g.Namespace, fmt.Sprint(g.Until), fmt.Sprint(g.Blocks))
 	}
 	return table.end()

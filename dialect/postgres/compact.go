@@ -170,8 +170,8 @@ SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, 
 }
 
 // EditPast implements dialect.Engine.
-func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edit func([]*dialect.Block) ([]int64, []*dialect.Block, error)) (n int, err error) {
-	err = e.change(ctx, func(tx pgx.Tx) error {
+func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edit func([]*dialect.Block) ([]int64, []*dialect.Block, error)) error {
+	err := e.change(ctx, func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, numbered(dialect.SelectEdited(condition)), args...)
 		if err != nil {
 			return err
@@ -187,7 +187,6 @@ func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edi
 		if err != nil {
 			return err
 		}
-		n = len(blocks)
 		batch := &pgx.Batch{}
 		batch.Queue("DELETE FROM past WHERE first_id = ANY ($1::bigint[])", removed)
 		for _, b := range put {
@@ -195,10 +194,7 @@ func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edi
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	if err != nil {
-		return 0, failure(ctx, "edit", err)
-	}
-	return n, nil
+	return failure(ctx, "edit", err)
 }
 
 // Purge implements dialect.Engine.

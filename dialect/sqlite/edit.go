@@ -8,28 +8,26 @@ import (
 )
 
 // EditPast implements dialect.Engine. The blocks are read before the transaction: nothing else changes them.
-func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edit func([]*dialect.Block) ([]int64, []*dialect.Block, error)) (n int, err error) {
+func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edit func([]*dialect.Block) ([]int64, []*dialect.Block, error)) error {
 	e.moving.Lock()
 	defer e.moving.Unlock()
 	var blocks []*dialect.Block
-	err = e.Query(ctx, dialect.SelectEdited(condition), args, func(row dialect.Row) error {
+	err := e.Query(ctx, dialect.SelectEdited(condition), args, func(row dialect.Row) error {
 		b := &dialect.Block{}
 		blocks = append(blocks, b)
 		return b.Scan(row)
 	})
 	if err != nil || len(blocks) == 0 {
-		return 0, err
+		return err
 	}
 	removed, put, err := edit(blocks)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return len(blocks), e.reclaim(ctx, "edit", func() error {
+	return e.reclaim(ctx, "edit", func() error {
 		return e.transact(ctx, "edit", func(tx *sql.Tx) error {
-			for _, id := range removed {
-				if _, err := tx.ExecContext(ctx, "DELETE FROM past WHERE first_id = ?", id); err != nil {
-					return err
-				}
+			if err := removeBlocks(ctx, tx, removed); err != nil {
+				return err
 			}
 			for _, b := range put {
 				if _, err := tx.StmtContext(ctx, e.write.putBlock).ExecContext(ctx, b.Values()...); err != nil {

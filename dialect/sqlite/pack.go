@@ -115,13 +115,21 @@ func forget(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (n int, err 
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	for _, id := range ids {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM past WHERE first_id = ?", id); err != nil {
-			return 0, err
-		}
+	if err := removeBlocks(ctx, tx, ids); err != nil {
+		return 0, err
 	}
 	_, err = tx.ExecContext(ctx, "UPDATE counter SET history_from = ?1, history_at = ?2 WHERE history_from < ?1", until, untilAt)
 	return len(ids), err
+}
+
+// removeBlocks removes blocks by the first of their revisions.
+func removeBlocks(ctx context.Context, tx *sql.Tx, firsts []int64) error {
+	for _, first := range firsts {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM past WHERE first_id = ?", first); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // purgeBlocks removes what a block of dialect.Engine.Purge stands for.

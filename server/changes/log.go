@@ -142,10 +142,15 @@ func (l *Log) Read(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return err
 	}
-	if e.Before, e.Unreadable = l.decrypt(ctx, e.Change, e.Previous); e.Unreadable == nil {
-		e.After, e.Unreadable = l.decrypt(ctx, e.Change, e.Value)
-	}
+	e.Unreadable = l.decryptBoth(ctx, e)
 	return nil
+}
+
+func (l *Log) decryptBoth(ctx context.Context, e *Entry) (err error) {
+	if e.Before, err = l.decrypt(ctx, e.Change, e.Previous); err == nil {
+		e.After, err = l.decrypt(ctx, e.Change, e.Value)
+	}
+	return err
 }
 
 // entry decrypts a change. One that can't be read is no reason to hide that it happened.
@@ -163,10 +168,7 @@ func (l *Log) entry(ctx context.Context, c *history.Change) *Entry {
 }
 
 func (l *Log) read(ctx context.Context, e *Entry) (err error) {
-	if e.Before, err = l.decrypt(ctx, e.Change, e.Previous); err != nil {
-		return err
-	}
-	if e.After, err = l.decrypt(ctx, e.Change, e.Value); err != nil {
+	if err := l.decryptBoth(ctx, e); err != nil {
 		return err
 	}
 	object := e.After

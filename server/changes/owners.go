@@ -108,11 +108,7 @@ func (o *owners) ownersOf(ctx context.Context, at int64, resource schema.GroupRe
 
 // find reads the owners that an object had at a revision: from its live version, mostly, else from history.
 func (o *owners) find(ctx context.Context, at int64, resource schema.GroupResource, of Object) (ownersFrom, error) {
-	key := of.Name
-	if of.Namespace != "" {
-		key = of.Namespace + "/" + key
-	}
-	stored := sqlstore.Resource{Group: resource.Group, Name: resource.Resource}
+	stored, key := object{resource, of.Namespace, of.Name}.stored()
 	references := func(r *sqlstore.Record) ([]ownerReference, bool) {
 		if r == nil {
 			return nil, false

@@ -33,21 +33,18 @@ func (r *REST) DeleteCollection(ctx context.Context, _ rest.ValidateObjectFunc, 
 	if _, ok := s.required(byName); !ok || !named || !s.ofOneObject() || list.LabelSelector != nil && !list.LabelSelector.Empty() {
 		return nil, apierrors.NewBadRequest("only the changes of one object can be purged: give the field selectors resource, such as secrets or deployments.apps, and name, and no others but namespace")
 	}
-	key := s.Name
-	switch {
-	case s.Namespace == nil:
+	if s.Namespace == nil {
 		return nil, apierrors.NewBadRequest("give the field selector namespace, too, which is empty (namespace=) for an object without a namespace")
-	case *s.Namespace != "":
-		key = *s.Namespace + "/" + s.Name
 	}
 	of := schema.ParseGroupResource(resource)
+	stored, key := object{of, *s.Namespace, s.Name}.stored()
 	if options != nil && len(options.DryRun) > 0 {
 		return nil, nil
 	}
 	if err := r.mayPurge(ctx, s.Name); err != nil {
 		return nil, apistorage.ClientError(err)
 	}
-	left, err := r.log.Store.Purge(ctx, sqlstore.Resource{Group: of.Group, Name: of.Resource}, key, sqlstore.AuthorFrom(ctx))
+	left, err := r.log.Store.Purge(ctx, stored, key, sqlstore.AuthorFrom(ctx))
 	switch {
 	case errors.Is(err, sqlstore.ErrNoHistory):
 		return nil, apierrors.NewNotFound(of, key)

@@ -18,8 +18,6 @@ type Kept struct {
 	Earliest, Newest time.Time // when From and Revision were written; the zero time if nothing was
 	// Packed is roughly how many bytes the versions take that have left the log.
 	Packed int64
-	// GaveWay are those whose values were given up for room, first those with most.
-	GaveWay []history.GaveWay
 }
 
 // Read returns what is kept.
@@ -31,9 +29,6 @@ func Read(ctx context.Context, r dialect.Reader) (k Kept, err error) {
 	})
 	if newest > 0 {
 		k.Earliest, k.Newest = time.UnixMilli(earliest), time.UnixMilli(newest)
-	}
-	if err == nil {
-		err = history.EachGaveWay(ctx, r, func(g history.GaveWay) { k.GaveWay = append(k.GaveWay, g) })
 	}
 	return k, err
 }

@@ -57,8 +57,14 @@ func TestKubeconfig(t *testing.T) {
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	p := newPage(t)
 	p.serve("console", "--kubeconfig", kubeconfig)
-	for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) {
-		time.Sleep(10 * time.Millisecond)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := os.Stat(file)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no browser was opened: %v", err)
+		}
 	}
 	must(t, chromedp.Do(p.ctx, chromedp.Navigate("file://"+file)))
 	p.sees("kubernetes-admin", "Who writes")
