@@ -33,7 +33,7 @@ func churnPhases(sizes) []phase {
 	all = append(all, phase{"restart with all versions of updates", false, (*session).updateDirectly, nil})
 	for _, r := range churnRequests {
 		all = append(all, phase{r.name + kept, false, r.measure, []row{
-			allCPU.dividedBy(r.name, "CPU, of that before"), p50.dividedBy(r.name, "p50, of that before"), longest}})
+			cpuMicros.dividedBy(r.name, "CPU, of that before"), p50.dividedBy(r.name, "p50, of that before"), longest}})
 	}
 	return append(all,
 		phase{"restart, all versions due at once", false, (*session).dueAtOnce, []row{p99.dividedBy("write"+kept, "p99 of a write, of that before"), longest}},

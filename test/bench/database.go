@@ -49,7 +49,9 @@ func newDatabase(ctx context.Context, o options, s *server) (database, error) {
 		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
 			return err
 		}
-		db.Server = parentOf(backend, "postgres")
+		if db.Server = parentOf(backend, "postgres"); db.Server == 0 {
+			progress("Postgres runs on another machine: the figures leave out its CPU time and memory")
+		}
 		_, err := conn.Exec(ctx, "CREATE DATABASE "+name)
 		return err
 	})

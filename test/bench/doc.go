@@ -23,8 +23,8 @@
 // It prints one JSON line per phase and, at the end, a table with the medians of the rounds. Comparable figures have their
 // ratio to the peer's, or to the first server's if there is no peer: below 1, a server needs less. CPU per operation is the
 // figure to compare: it is the servers' own user and system time, read from their CPU clocks, which excludes the load generator
-// on the same machine, while wall time includes waiting for it. A datastore shim (etcd, kine) counts as part of its server;
-// Postgres is reported separately.
+// on the same machine, while wall time includes waiting for it. A datastore counts as part of its server: etcd, kine, and Postgres
+// with all its processes, whose part is shown on a line of its own. So does its memory.
 //
 // The servers take turns: the first round of each, the second of each, and so on, so that a machine that gets slower or faster
 // does so for all. Each turn starts its server with an empty store and stops it afterwards. So no server takes memory, caches

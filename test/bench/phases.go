@@ -14,7 +14,7 @@ const (
 
 // The lines of a phase that measures memory, or a server without requests.
 var (
-	memoryRows = []row{rss, anonymous}
+	memoryRows = []row{rss, databaseRSS, anonymous}
 	idleRows   = []row{idleCPU, idleDatabaseCPU}
 )
 
@@ -88,7 +88,7 @@ func (s *session) start(ctx context.Context) (result, error) {
 // started reports how long the last start took, and the CPU time that the server has used since it began.
 func (s *session) started() (result, error) {
 	cpu, _, err := s.cpu()
-	return result{Seconds: figure(s.server.StartUp.Seconds()), CPU: microseconds(cpu)}, err
+	return result{Seconds: figure(s.server.StartUp.Seconds()), CPU: microseconds(cpu - s.server.BeganAt)}, err
 }
 
 // restart restarts the server on its stored state, reports how long that took, and gives it time to finish its start-up work.
@@ -109,8 +109,8 @@ func (s *session) memory(ctx context.Context) (result, error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return result{}, err
 	}
-	m, err := readMemory(s.server.PIDs)
-	return result{RSS: mebibytes(m.RSS), Anonymous: mebibytes(m.Anonymous)}, err
+	all, database, err := s.server.memory()
+	return result{RSS: mebibytes(all.RSS), DatabaseRSS: mebibytes(database.RSS), Anonymous: mebibytes(all.Anonymous)}, err
 }
 
 // idle reports what the server uses without requests, after giving it time to finish what it had begun.

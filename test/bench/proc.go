@@ -133,31 +133,74 @@ type memory struct {
 	Anonymous int64 // resident and not backed by a file: heap and stacks
 }
 
+func (m *memory) add(more memory) {
+	m.RSS += more.RSS
+	m.Anonymous += more.Anonymous
+}
+
+// memory returns the memory of the server, with Postgres', and Postgres' part of it.
+func (s *server) memory() (all, database memory, err error) {
+	if all, err = readMemory(s.PIDs); err != nil {
+		return all, database, err
+	}
+	database, err = treeMemory(s.Database)
+	all.add(database)
+	return all, database, err
+}
+
 // readMemory adds up /proc/PID/status of the processes.
-func readMemory(pids []int) (memory, error) {
-	var total memory
+func readMemory(pids []int) (total memory, err error) {
 	for _, pid := range pids {
-		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		own, err := kilobytes(pid, "status")
 		if err != nil {
-			return total, fmt.Errorf("memory of process %d: %w", pid, err)
+			return total, err
 		}
-		for line := range strings.Lines(string(raw)) {
-			name, value, _ := strings.Cut(line, ":")
-			var sum *int64
-			switch name {
-			case "VmRSS":
-				sum = &total.RSS
-			case "RssAnon":
-				sum = &total.Anonymous
-			default:
-				continue
-			}
-			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			if err != nil {
-				return total, fmt.Errorf("/proc/%d/status: %w", pid, err)
-			}
-			*sum += kilobytes << 10
-		}
+		total.add(memory{RSS: own["VmRSS"], Anonymous: own["RssAnon"]})
 	}
 	return total, nil
+}
+
+// treeMemory returns the memory of a process and its children, 0 if root is 0. A page that n processes have counts for each of them as an
+// nth (PSS), since Postgres' processes share most of theirs: its buffers, which count as anonymous here.
+func treeMemory(root int) (total memory, err error) {
+	if root == 0 {
+		return total, nil
+	}
+	pids, err := childrenOf(root)
+	if err != nil {
+		return total, err
+	}
+	for _, pid := range append(pids, root) {
+		own, err := kilobytes(pid, "smaps_rollup")
+		if ended(err) && pid != root {
+			continue
+		}
+		if err != nil {
+			return total, err
+		}
+		total.add(memory{RSS: own["Pss"], Anonymous: own["Pss_Anon"] + own["Pss_Shmem"]})
+	}
+	return total, nil
+}
+
+// kilobytes reads a file of /proc/PID and returns its lines that are in kB, in bytes.
+func kilobytes(pid int, file string) (map[string]int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return nil, fmt.Errorf("memory of process %d: %w", pid, err)
+	}
+	found := map[string]int64{}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(line, ":")
+		number, isKB := strings.CutSuffix(strings.TrimSpace(value), " kB")
+		if !isKB {
+			continue
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("/proc/%d/%s: %w", pid, file, err)
+		}
+		found[name] = n << 10
+	}
+	return found, nil
 }

@@ -26,19 +26,21 @@ type result struct {
 	P50        figure `json:"p50_ms,omitempty"`
 	P99        figure `json:"p99_ms,omitempty"`
 	Longest    figure `json:"longest_ms,omitempty"`
-	// CPU is the servers' user and system time per operation, including a datastore shim's, in microseconds.
+	// CPU is the servers' user and system time per operation, including a datastore shim's and Postgres', in microseconds.
 	CPU figure `json:"cpu_us_per_operation,omitempty"`
 	// Delivery is CPU without what the same changes cost while nobody watches.
 	Delivery figure `json:"cpu_us_per_delivery,omitempty"`
 	// FirstCPU is that of the first operation, if measured separately.
 	FirstCPU figure `json:"cpu_us_of_first_operation,omitempty"`
-	// DatabaseCPU is Postgres' time per operation.
+	// DatabaseCPU is Postgres' part of CPU.
 	DatabaseCPU figure `json:"database_cpu_us_per_operation,omitempty"`
 	// Bytes is the length of one response.
 	Bytes int64 `json:"bytes,omitempty"`
 
-	RSS       figure `json:"rss_mib,omitempty"`
-	Anonymous figure `json:"anonymous_mib,omitempty"`
+	// RSS and Anonymous are the servers' memory with Postgres', DatabaseRSS is Postgres' part of RSS.
+	RSS         figure `json:"rss_mib,omitempty"`
+	DatabaseRSS figure `json:"database_rss_mib,omitempty"`
+	Anonymous   figure `json:"anonymous_mib,omitempty"`
 	// RSSEach and AnonymousEach are memory for each definition, node or watch, in KiB.
 	RSSEach       figure `json:"rss_kib_each,omitempty"`
 	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`
@@ -48,7 +50,7 @@ type result struct {
 	Failed figure `json:"failed,omitempty"`
 	// Detail names what the figures describe, if they are those of the worst of several.
 	Detail string `json:"detail,omitempty"`
-	// Cores and DatabaseCores are CPU time per second of wall time.
+	// Cores is CPU time per second of wall time, DatabaseCores Postgres' part of it.
 	Cores         figure `json:"cores,omitempty"`
 	DatabaseCores figure `json:"database_cores,omitempty"`
 	// Nodes is how many nodes there are.
@@ -65,7 +67,7 @@ type result struct {
 	LoadRSS   figure `json:"load_generator_rss_mib,omitempty"`
 	// Times is the size of a database in multiples of its objects' size.
 	Times figure `json:"times_its_objects,omitempty"`
-	// IdleCPU and IdleDatabaseCPU are in percent of one core.
+	// IdleCPU, and Postgres' part IdleDatabaseCPU, are in percent of one core.
 	IdleCPU         figure `json:"idle_cpu_percent,omitempty"`
 	IdleDatabaseCPU figure `json:"idle_database_cpu_percent,omitempty"`
 	// Written is what is written to disk per operation and WrittenMinute per minute in KB, and WrittenYear per year, extrapolated from
@@ -94,8 +96,8 @@ func (r result) write(out io.Writer) error {
 type sample struct {
 	latencies   []time.Duration // one per operation
 	wall        time.Duration
-	cpu         time.Duration
-	databaseCPU time.Duration
+	cpu         time.Duration // with Postgres'
+	databaseCPU time.Duration // the part of it
 }
 
 // add adds what another sample measured after this one.

@@ -101,7 +101,7 @@ func (s *session) scaleEmpty(ctx context.Context) (r result, err error) {
 	if err := wait(ctx, s.sizes.Rest); err != nil {
 		return r, err
 	}
-	s.scale.emptyMemory, err = readMemory(s.server.PIDs)
+	s.scale.emptyMemory, _, err = s.server.memory()
 	return result{RSS: mebibytes(s.scale.emptyMemory.RSS), Anonymous: mebibytes(s.scale.emptyMemory.Anonymous)}, err
 }
 
@@ -211,9 +211,9 @@ var (
 	failed        = row{unit: "failed for good", value: func(r result) figure { return r.Failed }}
 	takeover      = row{unit: "s until pods start under the other one", value: func(r result) figure { return r.Seconds }}
 	databaseTimes = row{unit: "sizes of its objects", value: func(r result) figure { return r.Times }}
-	serversRSS    = row{unit: "RSS MiB of all servers, on average", value: func(r result) figure { return r.RSS }}
+	serversRSS    = row{unit: "RSS MiB of all servers and Postgres, on average", value: func(r result) figure { return r.RSS }}
 	// nodeCPU is the CPU time per node of the servers and Postgres, in ms per s.
-	nodeCPU    = row{value: func(r result) figure { return 1000 * (r.Cores + r.DatabaseCores) / figure(r.Nodes) }}
+	nodeCPU    = row{value: func(r result) figure { return 1000 * r.Cores / figure(r.Nodes) }}
 	nodeMemory = row{value: func(r result) figure { return r.AnonymousEach }}
 	nodeRSS    = row{value: func(r result) figure { return r.RSS / figure(r.Nodes) }}
 )
@@ -221,8 +221,8 @@ var (
 // windowRows are the lines of a phase that reports what everything takes.
 var windowRows = []row{
 	seconds,
-	{unit: "CPU of all servers, % of a core", value: func(r result) figure { return 100 * r.Cores }},
-	{unit: "Postgres CPU, % of a core", value: func(r result) figure { return 100 * r.DatabaseCores }},
+	{unit: "CPU of all servers and Postgres, % of a core", value: func(r result) figure { return 100 * r.Cores }},
+	{unit: "of that Postgres, %", value: func(r result) figure { return 100 * r.DatabaseCores }},
 	serversRSS,
 	{unit: "pods started per s", value: func(r result) figure { return r.PerSecond }},
 	{unit: "their p99 ms", value: func(r result) figure { return r.P99 }},

@@ -88,7 +88,7 @@ func (s *session) logged(ctx context.Context) (n int64, err error) {
 func (s *session) averageMemory(ctx context.Context) memory {
 	var sum memory
 	for n := int64(1); ; n++ {
-		m, err := readMemory(s.server.PIDs)
+		m, _, err := s.server.memory()
 		if err != nil {
 			progress("%v", err)
 		}

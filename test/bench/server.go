@@ -18,8 +18,8 @@ type server struct {
 	Name       string
 	Kubeconfig string // path of the file
 	State      string // where a peer keeps its state: etcd's URL, kine's file or DSN
-	PIDs       []int  // the processes whose CPU time and memory are the server's, including a datastore shim
-	Database   int    // Postgres' first process, the parent of the others; 0 if there is none or it is not local
+	PIDs       []int  // the processes whose CPU time and memory are the server's, including a datastore shim, without Postgres
+	Database   int    // Postgres' first process, the parent of the others, whose share counts too; 0 if there is none or it is not local
 	Binaries   []string
 	StartUp    time.Duration         // from the first process to 200 from /readyz
 	DataSize   func() (int64, error) // bytes of the database, including its logs
@@ -27,6 +27,7 @@ type server struct {
 	Datastore  string                // sqube's --datastore
 	Addresses  []string              // of its API servers
 	Began      time.Time             // when its first process was last started
+	BeganAt    time.Duration         // the CPU time that Postgres had used by then
 
 	dir      string // for its files, removed when it is closed
 	ports    []int  // of its API servers
@@ -95,7 +96,11 @@ func (o opener) open(ctx context.Context) (_ *server, err error) {
 
 // Start starts the server with these flags after its own, and waits until it is ready.
 func (s *server) Start(ctx context.Context, flags ...string) error {
-	s.Began, s.PIDs = time.Now(), nil
+	before, err := treeCPUTime(s.Database)
+	if err != nil {
+		return err
+	}
+	s.Began, s.BeganAt, s.PIDs = time.Now(), before, nil
 	for _, c := range s.commands(flags) {
 		p, err := c.start()
 		if err != nil {

@@ -107,7 +107,7 @@ func (s *session) sample(ctx context.Context, clients, n int, op func(ctx contex
 	return m, err
 }
 
-// observe adds to the sample the wall time while act runs, and the server's CPU time meanwhile.
+// observe adds to the sample the wall time while act runs, and the CPU time that the server uses meanwhile.
 func (s *session) observe(m *sample, act func() error) error {
 	cpu, database, err := s.cpu()
 	if err != nil {
@@ -124,13 +124,13 @@ func (s *session) observe(m *sample, act func() error) error {
 	return err
 }
 
-// cpu returns the CPU time that the server, and Postgres behind it, have used so far.
-func (s *session) cpu() (server, database time.Duration, err error) {
-	if server, err = cpuTime(s.server.PIDs); err != nil {
+// cpu returns the CPU time that the server has used so far, with Postgres', and Postgres' part of it.
+func (s *session) cpu() (all, database time.Duration, err error) {
+	if all, err = cpuTime(s.server.PIDs); err != nil {
 		return 0, 0, err
 	}
 	database, err = treeCPUTime(s.server.Database)
-	return server, database, err
+	return all + database, database, err
 }
 
 // closeWatches ends the watches that are open over several phases, if there are any.

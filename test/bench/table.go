@@ -169,10 +169,9 @@ var (
 	cpuMicros   = row{unit: "CPU µs each", value: func(r result) figure { return r.CPU }, ratio: true}
 	cpuMillis   = row{unit: "CPU ms each", value: func(r result) figure { return r.CPU / 1000 }, ratio: true}
 	firstMillis = row{unit: "CPU ms each", value: func(r result) figure { return r.FirstCPU / 1000 }, ratio: true}
-	allCPU      = row{value: func(r result) figure { return r.CPU + r.DatabaseCPU }}
 	startMillis = row{unit: "CPU ms", value: func(r result) figure { return r.CPU / 1000 }}
 	delivery    = row{unit: "CPU µs each", value: func(r result) figure { return r.Delivery }, ratio: true}
-	databaseCPU = row{unit: "Postgres CPU µs each", value: func(r result) figure { return r.DatabaseCPU }}
+	databaseCPU = row{unit: "of that Postgres, µs", value: func(r result) figure { return r.DatabaseCPU }}
 	p50         = row{unit: "p50 ms", value: func(r result) figure { return r.P50 }}
 	p50ToEvent  = row{unit: "p50 ms from the request to the event", value: p50.value}
 	p99         = row{unit: "p99 ms", value: func(r result) figure { return r.P99 }}
@@ -185,13 +184,14 @@ var (
 	seconds     = row{unit: "s", value: func(r result) figure { return r.Seconds }}
 
 	rss           = row{unit: "RSS MiB", value: func(r result) figure { return r.RSS }, ratio: true}
+	databaseRSS   = row{unit: "of that Postgres, MiB", value: func(r result) figure { return r.DatabaseRSS }}
 	anonymous     = row{unit: "anonymous MiB", value: func(r result) figure { return r.Anonymous }, ratio: true}
 	rssEach       = row{unit: "RSS KiB each", value: func(r result) figure { return r.RSSEach }, ratio: true}
 	anonymousEach = row{unit: "anonymous KiB each", value: func(r result) figure { return r.AnonymousEach }, ratio: true}
 	liveEach      = row{unit: "KiB each of heap and stacks", value: func(r result) figure { return r.LiveEach }, ratio: true}
 
 	idleCPU         = row{unit: "CPU, % of a core", value: func(r result) figure { return r.IdleCPU }, ratio: true}
-	idleDatabaseCPU = row{unit: "Postgres CPU, % of a core", value: func(r result) figure { return r.IdleDatabaseCPU }}
+	idleDatabaseCPU = row{unit: "of that Postgres, %", value: func(r result) figure { return r.IdleDatabaseCPU }}
 	written         = row{unit: "KB written each", value: func(r result) figure { return r.Written }, ratio: true}
 	writtenMinute   = row{unit: "KB written a minute", value: func(r result) figure { return r.WrittenMinute }, ratio: true}
 	writtenYear     = row{unit: "GB written a year", value: func(r result) figure { return r.WrittenYear }, ratio: true}

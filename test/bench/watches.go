@@ -99,7 +99,7 @@ func (s *session) settledMemory(ctx context.Context) (m heldMemory, err error) {
 	if err != nil {
 		return m, err
 	}
-	m.memory, err = readMemory(s.server.PIDs)
+	m.memory, _, err = s.server.memory()
 	return m, err
 }
 
