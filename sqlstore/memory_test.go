@@ -38,6 +38,7 @@ func TestSharedChangesCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := newFollowers(t, 1, 3)
 		h := newHub(0, newCache(0, 0), func(Resource) {}, m)
+		defer h.close()
 		for _, f := range f {
 			f.store.hub = h
 			f.Subscribe(Resource{}, "")
@@ -46,6 +47,7 @@ func TestSharedChangesCountOnce(t *testing.T) {
 		change := func(revision int64) {
 			time.Sleep(time.Millisecond)
 			h.offer(revision-1, revision, []*Change{{Record: Record{Revision: revision, Value: make([]byte, size-2*recordOverhead)}}})
+			synctest.Wait()
 		}
 		reads := func(f *Follower) {
 			changes, err := f.sub.Load().Drain()
@@ -170,6 +172,7 @@ func TestLargeReadsAreExpected(t *testing.T) {
 func TestEndedOnce(t *testing.T) {
 	m, f := newFollowers(t, 1, 1)
 	f[0].store.hub = newHub(0, newCache(0, 0), func(Resource) {}, m)
+	defer f[0].store.hub.close()
 	sub := f[0].Subscribe(Resource{}, "")
 	f[0].ended.Store(true) // as end does first
 	c := &Change{Watchers: 1}

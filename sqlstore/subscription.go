@@ -13,7 +13,7 @@ type Subscription struct {
 	follower *Follower
 	hub      *hub
 	interest
-	offered int64 // the revision of the last change it was offered; used by topic
+	offered int64 // the revision of the last change it was offered, at first Start; used by topic
 
 	mu    sync.Mutex
 	queue []*Change
@@ -31,9 +31,12 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 	if f.ended.Load() {
 		sub.end(ErrSlow)
 	}
+	h.telling.Lock()
+	defer h.telling.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	sub.Start = h.at()
+	sub.offered = sub.Start // what is undelivered is not for it
 	if h.topics == nil {
 		sub.end(ErrClosed)
 		return sub
@@ -47,17 +50,24 @@ func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *S
 
 // Close ends the subscription and releases what is queued.
 func (sub *Subscription) Close() {
-	h := sub.hub
-	h.mu.Lock()
-	if topic := h.topics[sub.resource]; topic != nil {
-		topic.remove(sub)
-		if len(topic.all) == 0 {
-			delete(h.topics, sub.resource)
-		}
-	}
-	h.mu.Unlock()
+	sub.hub.remove(sub)
 	sub.end(ErrClosed)
 	sub.drop()
+}
+
+// remove removes a subscription from its topic.
+func (h *hub) remove(sub *Subscription) {
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	topic := h.topics[sub.resource]
+	if topic == nil {
+		return
+	}
+	if topic.remove(sub); len(topic.all) == 0 {
+		h.mu.Lock()
+		delete(h.topics, sub.resource)
+		h.mu.Unlock()
+	}
 }
 
 // push queues c. It never waits for the reader.
@@ -128,9 +138,8 @@ func (sub *Subscription) Drain() ([]*Change, error) {
 // Progress returns the revision up to which the subscription has received all changes, or false while some are waiting to be
 // read.
 func (sub *Subscription) Progress() (int64, bool) {
-	sub.hub.mu.Lock()
-	defer sub.hub.mu.Unlock()
+	revision := max(sub.hub.delivered.Load(), sub.Start) // before the queue is looked at
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	return sub.hub.at(), len(sub.queue) == 0 && sub.err == nil
+	return revision, len(sub.queue) == 0 && sub.err == nil
 }

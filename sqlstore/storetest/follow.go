@@ -67,6 +67,14 @@ func subscribe(t testing.TB, s *sqlstore.Store, prefix string) (*sqlstore.Follow
 	return f, f.Subscribe(things, prefix)
 }
 
+// awaitTold waits until the subscriptions have got all changes up to a revision.
+func awaitTold(t testing.TB, sub *sqlstore.Subscription, revision int64) {
+	harness.Eventually(t, "subscriptions get the changes", func() bool {
+		told, _ := sub.Progress()
+		return told >= revision
+	})
+}
+
 // replay calls yield with the changes of things after from and up to to.
 func replay(ctx context.Context, s *sqlstore.Store, from, to int64, yield func(*sqlstore.Change)) error {
 	return replaySelection(ctx, s, choice{}, from, to, yield)

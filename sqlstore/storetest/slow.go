@@ -42,6 +42,7 @@ func fallBehind(t *testing.T, open Opener, groups, size int, value string) {
 	Finish(t, s, &History{})
 
 	changes := reading.Changes()
+	awaitTold(t, elsewhere, changes[len(changes)-1].Record.Revision)
 	if len(changes) != groups*size+1 {
 		t.Errorf("the reading subscriber got %d changes, want %d", len(changes), groups*size+1)
 	}

@@ -173,11 +173,13 @@ func testTopics(t *testing.T, open Opener) {
 			}
 		}
 		if i%10 == 0 { // some come and go
+			awaitTold(t, watchers[0].sub, write.revision)
 			watchers[0].follower.Close()
 			watchers = append(watchers[1:], watch(randomChoice(t, random)))
 		}
 	}
 	at := revision(t, s).Revision
+	awaitTold(t, watchers[0].sub, at)
 	received := 0
 	for _, w := range watchers {
 		changes, err := w.sub.Drain()
