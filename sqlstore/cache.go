@@ -17,7 +17,7 @@ import (
 // changes. Records share their values with the hub's changes, so a row that this process wrote is in memory only once.
 //
 // The rows of all collections and their older snapshots, the indexes, the encodings and the recent changes take no more than the
-// budget. If a collection does not fit, its rows are kept without values, except for as many compressed values as possible; the
+// budget, and a sixteenth more while collections are made smaller. If a collection does not fit, its rows are kept without values, except for as many compressed values as possible; the
 // others are read by id. If even that does not fit, the collection is read from the database.
 type cache struct {
 	budget int64
@@ -33,6 +33,8 @@ type cache struct {
 	recent      recent
 	sizes       map[Resource]collectionSize // of collections that are not in memory and have not changed since
 	filling     atomic.Int64                // bytes of the collections being filled, not in bytes
+	shrinking   bool                        // whether shrink runs
+	shrunk      *sync.Cond                  // with mu: it has made something smaller, or has ended
 }
 
 const (
@@ -62,7 +64,9 @@ const (
 
 func newCache(budget, position int64) *cache {
 	budget = max(budget, 0)
-	return &cache{budget: budget, position: position, collections: map[Resource]*collection{}, sizes: map[Resource]collectionSize{}, recent: recent{limit: budget / recentShare, since: position}}
+	c := &cache{budget: budget, position: position, collections: map[Resource]*collection{}, sizes: map[Resource]collectionSize{}, recent: recent{limit: budget / recentShare, since: position}}
+	c.shrunk = sync.NewCond(&c.mu)
+	return c
 }
 
 func byKey(a, b *Record) bool { return a.Key < b.Key }
@@ -99,6 +103,9 @@ func (c *cache) apply(to int64, changes []*Change) {
 	}
 	c.position = max(c.position, to)
 	c.evict()
+	for c.shrinking && c.bytes > c.room()+c.budget/spareShare {
+		c.shrunk.Wait()
+	}
 }
 
 // change applies a change to a collection.
@@ -129,7 +136,7 @@ func (c *cache) change(col *collection, change *Change) {
 	c.dropOlder()
 	col.changed = r.Revision
 	if !c.fits(col) {
-		c.shrink(col)
+		c.shrinkSoon()
 	}
 }
 
@@ -155,16 +162,6 @@ func (c *cache) dropEncoding(r *Record) {
 	}
 }
 
-// dropEncodings drops the encodings of all rows of a collection.
-func (c *cache) dropEncodings(col *collection) {
-	if c.encodings.bytes.Load() > 0 {
-		col.rows.Scan(func(r *Record) bool {
-			c.encodings.drop(r.Revision)
-			return true
-		})
-	}
-}
-
 // fits reports whether a collection may be kept as it is.
 func (c *cache) fits(col *collection) bool {
 	if col.bare {
@@ -182,77 +179,10 @@ func (c *cache) room() int64 { return c.budget - c.older - c.recent.bytes.Load()
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 
-// evict drops encodings, and then shrinks the least recently read collections, until the rest fits.
-func (c *cache) evict() {
-	c.encodings.shrink(c.room() - c.bytes)
-	for c.bytes > c.room() {
-		var oldest *collection
-		for _, col := range c.collections {
-			if col.rows != nil && (oldest == nil || col.used < oldest.used) {
-				oldest = col
-			}
-		}
-		c.shrink(oldest)
-	}
-}
-
-// shrink drops the indexes of a collection, or else its values, or compressed values, or all of it.
-func (c *cache) shrink(col *collection) {
-	switch {
-	case len(col.indexes) > 0 && c.fits(col):
-		c.dropIndexes(col)
-	case !col.bare:
-		c.dropEncodings(col)
-		whole := col.rows
-		c.bytes -= col.bytes
-		c.older -= col.olderBytes()
-		col.strip(nil)
-		c.bytes += col.bytes
-		col.stripped, col.retry = c.clock, time.Now().Add(refillAfter)
-		col.unindexed = time.Time{} // there is space for indexes now
-		if !c.fits(col) {
-			c.drop(col)
-			return
-		}
-		if col.packer = packerOf(whole); col.packer != nil {
-			go c.pack(col, col.packer, whole)
-		}
-	default:
-		before := col.bytes
-		c.older -= col.olderBytes()
-		if col.thin(c.bareLimit()); col.bytes == before {
-			c.drop(col)
-			return
-		}
-		c.bytes -= before - col.bytes
-	}
-}
-
-// grows reports whether to read a bare collection into memory with its values: if it fits in addition to the collections that
-// were read since it became bare.
-func (c *cache) grows(col *collection) bool {
-	if !col.bare || time.Now().Before(col.retry) {
-		return false
-	}
-	whole := collection{rows: col.rows, bytes: col.bytes + col.values}
-	col.rows.Scan(func(r *Record) bool {
-		whole.bytes -= r.packed.memory()
-		return true
-	})
-	others := int64(0)
-	for _, other := range c.collections {
-		if other != col && other.used > col.stripped {
-			others += other.bytes + other.indexBytes()
-		}
-	}
-	col.retry = time.Now().Add(refillAfter)
-	return c.fits(&whole) && whole.bytes+others <= c.room()
-}
-
+// drop drops a collection without values.
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
 	c.older -= col.olderBytes()
-	c.dropEncodings(col)
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
@@ -264,7 +194,7 @@ func (c *cache) reset(position int64) {
 		if col.filling != nil {
 			col.filling.err, col.filling.missed = errMissed, nil
 		} else {
-			col.packer = nil // stops pack
+			col.pass = nil
 			delete(c.collections, resource)
 		}
 	}

@@ -16,10 +16,13 @@ type collection struct {
 	changed int64
 	bytes   int64 // memory of the rows
 	values  int64 // length of their values, in memory or not
+	whole   int64 // length of those that are in memory as they are
+	packed  int64 // memory of the compressed ones
 	used    int64 // cache.clock at the last read
 
-	bare     bool    // the values are left in the database
+	bare     bool    // values may be left in the database
 	packer   *packer // compresses values while there is room; nil for none
+	pass     *pass   // makes its rows smaller; nil if none does
 	stripped int64   // cache.clock when it became bare
 
 	indexes  map[attr]*index
@@ -64,6 +67,8 @@ func (col *collection) add(r *Record, by *packer) (before *Record) {
 	before, _ = col.rows.Set(r)
 	col.bytes += r.memory()
 	col.values += int64(r.length())
+	col.whole += int64(len(r.Value))
+	col.packed += r.packed.memory()
 	col.forget(before)
 	return before
 }
@@ -73,6 +78,8 @@ func (col *collection) forget(r *Record) {
 	if r != nil {
 		col.bytes -= r.memory()
 		col.values -= int64(r.length())
+		col.whole -= int64(len(r.Value))
+		col.packed -= r.packed.memory()
 		col.dropped += r.memory()
 	}
 }

@@ -62,6 +62,7 @@ func TestEncodings(t *testing.T) {
 	huge := row(31, 501)
 	huge.Value = make([]byte, budget/2)
 	c.apply(31, []*Change{{Resource: indexed, Operation: dialect.Create, Record: *huge}})
+	c.settle()
 	s.KeepEncoding(indexed, huge, []byte("form"))
 	if !c.collections[indexed].bare || len(c.encodings.byRevision) != 0 {
 		t.Errorf("%d encodings of rows without values are kept", len(c.encodings.byRevision))

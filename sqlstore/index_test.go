@@ -48,7 +48,17 @@ func (c *cache) fillPods(resource Resource, f *filling, revision int64, n int) {
 	})
 }
 
+// settle waits until no collection is being made smaller.
+func (c *cache) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.shrinking {
+		c.shrunk.Wait()
+	}
+}
+
 func (c *cache) newest() *snapshot {
+	c.settle()
 	snap, _, _, _ := c.lookup(indexed, 0)
 	return snap
 }
@@ -60,6 +70,7 @@ func selecting(prefix, byLabel, byField string) Query {
 // sound checks that the cache counts correctly what it holds, and holds no more than it may.
 func (c *cache) sound(t *testing.T) {
 	t.Helper()
+	c.settle()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var bytes int64
@@ -67,7 +78,16 @@ func (c *cache) sound(t *testing.T) {
 		if col.rows == nil {
 			continue
 		}
-		col.rows.Scan(func(r *Record) bool { bytes += r.memory(); return true })
+		var whole, packed int64
+		col.rows.Scan(func(r *Record) bool {
+			bytes += r.memory()
+			whole += int64(len(r.Value))
+			packed += r.packed.memory()
+			return true
+		})
+		if whole != col.whole || packed != col.packed {
+			t.Errorf("a collection has %d bytes of values and %d of packed ones, but counts %d and %d", whole, packed, col.whole, col.packed)
+		}
 		for _, x := range col.indexes {
 			x.keys.Scan(func(k valueKey) bool { bytes += k.memory(); return true })
 		}

@@ -76,24 +76,29 @@ func (r *Record) with(value []byte) *Record {
 // strip drops the values of a collection, except those that by compresses. by may be nil.
 func (col *collection) strip(by *packer) {
 	rows := newTree(byKey)
-	col.bytes, col.bare, col.packer = 0, true, by
+	col.bytes, col.whole, col.packed, col.bare, col.packer = 0, 0, 0, true, by
 	col.rows.Scan(func(r *Record) bool {
 		r = by.pack(r)
 		col.bytes += r.memory()
+		col.packed += r.packed.memory()
 		rows.Load(r)
 		return true
 	})
 	col.rows, col.current, col.older = rows, nil, nil
 }
 
-// thin drops compressed values until the rows take at most three quarters of what they did, or of the limit.
+// excess is what a collection takes beyond three quarters of what it takes now, or of the limit.
+func (col *collection) excess(limit int64) int64 { return col.bytes - min(col.bytes, limit)*3/4 }
+
+// thin drops compressed values until the rest fits; see excess.
 func (col *collection) thin(limit int64) {
-	excess := col.bytes - min(col.bytes, limit)*3/4
+	excess := col.excess(limit)
 	rows := newTree(byKey)
 	col.rows.Scan(func(r *Record) bool {
 		if excess > 0 && r.packed != nil {
 			excess -= r.packed.memory()
 			col.bytes -= r.packed.memory()
+			col.packed -= r.packed.memory()
 			r = r.bare()
 		}
 		rows.Load(r)
@@ -109,55 +114,4 @@ func packerOf(rows *btree.BTreeG[*Record]) *packer {
 		return nil
 	}
 	return newPacker(r.Value)
-}
-
-// packBatch is how many rows are put back at a time, while readers and writers wait.
-const packBatch = 256
-
-// pack puts the values of rows back, compressed, into a collection that was stripped, as long as there is room.
-func (c *cache) pack(col *collection, by *packer, rows *btree.BTreeG[*Record]) {
-	batch := make([]*Record, 0, packBatch)
-	rows.Scan(func(r *Record) bool {
-		if r = by.pack(r); r.packed != nil {
-			batch = append(batch, r)
-		}
-		if len(batch) < packBatch {
-			return true
-		}
-		goesOn := c.putPacked(col, by, batch)
-		batch = batch[:0]
-		return goesOn
-	})
-	c.putPacked(col, by, batch)
-}
-
-// putPacked replaces bare rows with the same rows with compressed values. It returns false if there is no more room, or if the
-// collection is no longer the one that was stripped.
-func (c *cache) putPacked(col *collection, by *packer, rows []*Record) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if col.packer != by {
-		return false
-	}
-	for _, r := range rows {
-		now, ok := col.rows.Get(r)
-		if !ok || now.Revision != r.Revision || now.packed != nil {
-			continue
-		}
-		more := r.packed.memory()
-		if !c.hasRoom(col, more) {
-			return false
-		}
-		col.rows.Set(r)
-		col.bytes += more
-		c.bytes += more
-	}
-	col.current = nil // so that the next snapshot has them
-	c.encodings.shrink(c.room() - c.bytes)
-	return true
-}
-
-// hasRoom reports whether a bare collection may take that many more bytes.
-func (c *cache) hasRoom(col *collection, bytes int64) bool {
-	return c.bytes+bytes <= c.room() && col.bytes+bytes <= c.bareLimit()
 }

@@ -28,7 +28,6 @@ func TestValuesArePacked(t *testing.T) {
 	}
 	packed := func(t *testing.T, c *cache) (n int) {
 		t.Helper()
-		synctest.Wait() // for the values to be packed
 		c.newest().rows.Scan(func(r *Record) bool {
 			if whole := r.unpack(); whole.left == 0 {
 				n++

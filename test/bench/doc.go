@@ -9,6 +9,8 @@
 //	                                                      # over what it costs in a hundredth of that
 //	go run ./test/bench --peers etcd watches              # what watches cost: events to 100 of them, 10,000 idle ones on shared and
 //	                                                      # on own connections, and changes that concern none of those
+//	go run ./test/bench busy                              # how long writes wait while 10,000 watches of one object are told of its changes,
+//	                                                      # and while the cache gets full: pass --sqube-flag --cache-size=32Mi
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost
 //	go run ./test/bench scale                             # 1,000 simulated nodes, 30,000 pods of which some start all the time, and a

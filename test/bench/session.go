@@ -74,6 +74,11 @@ func (s *session) load(ctx context.Context, clients, n int, op func(ctx context.
 
 // sample is load without condensing the measurements.
 func (s *session) sample(ctx context.Context, clients, n int, op func(ctx context.Context, c *client, i int) error) (sample, error) {
+	return s.sampleAt(ctx, 0, clients, n, op)
+}
+
+// sampleAt is sample at a pace: so many operations are due each second, and the latency of each counts from then on. 0 is for no pace.
+func (s *session) sampleAt(ctx context.Context, pace, clients, n int, op func(ctx context.Context, c *client, i int) error) (sample, error) {
 	all, err := s.dialer.dialAll(ctx, clients)
 	if err != nil {
 		return sample{}, err
@@ -84,6 +89,7 @@ func (s *session) sample(ctx context.Context, clients, n int, op func(ctx contex
 	m := sample{latencies: make([]time.Duration, n)}
 	err = s.observe(&m, func() error {
 		var next atomic.Int64
+		start := time.Now()
 		var workers sync.WaitGroup
 		for _, c := range all {
 			workers.Go(func() {
@@ -93,6 +99,12 @@ func (s *session) sample(ctx context.Context, clients, n int, op func(ctx contex
 						return
 					}
 					began := time.Now()
+					if pace > 0 {
+						began = start.Add(time.Duration(i) * time.Second / time.Duration(pace))
+						if wait(ctx, time.Until(began)) != nil {
+							return
+						}
+					}
 					if err := op(ctx, c, i); err != nil {
 						cancel(err)
 						return

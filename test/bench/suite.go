@@ -19,6 +19,7 @@ var suites = []suite{
 	{name: "", phases: phases},
 	{name: "size", phases: sizePhases},
 	{name: "watches", phases: watchesPhases},
+	{name: "busy", phases: busyPhases},
 	// An hour includes what a server does only occasionally.
 	{name: "wear", phases: wearPhases, sizes: func(s *sizes) { s.Duration = time.Hour }},
 	{name: "history", phases: historyPhases},
