@@ -15,16 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/sqube/sqube/dialect"
 )
 
-// ownGroup and what ends with it are sqube's: its rows that are no objects of the API have resources in it, and its API is in it. Nobody
-// else can define resources there. A definition that is there already is not served, and can only be deleted.
-const ownGroup = "sqube.io"
+// reserved reports whether a group is sqube's: that of its rows that are no objects of the API, or one that ends with it, such as its API's.
+// Nobody else can define resources there. A definition that is there already is not served, and can only be deleted.
+func reserved(group string) bool {
+	return group == dialect.InternalGroup || strings.HasSuffix(group, "."+dialect.InternalGroup)
+}
 
-// reserved reports whether nobody but sqube may have resources in a group.
-func reserved(group string) bool { return group == ownGroup || strings.HasSuffix(group, "."+ownGroup) }
-
-const reservedMessage = "the API groups " + ownGroup + " and *." + ownGroup + " are reserved for sqube"
+const reservedMessage = "the API groups " + dialect.InternalGroup + " and *." + dialect.InternalGroup + " are reserved for sqube"
 
 func checkGroup(o runtime.Object) field.ErrorList {
 	d, ok := o.(*apiextensions.CustomResourceDefinition)
