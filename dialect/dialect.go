@@ -101,7 +101,7 @@ type Engine interface {
 
 	// Skipped returns the revisions that the log has not had, though clients may know them. It does not change while the database is
 	// open. On Postgres there are none: they count as compacted.
-	Skipped() Skipped
+	Skipped() Skips
 
 	// MayHold records in the database that this process may issue revisions before it commits them; see MaxHeld. It returns false if
 	// that is not possible, since other processes may write too.

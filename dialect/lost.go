@@ -14,8 +14,11 @@ func (b *Block) IsLost() bool {
 	return b.Group == InternalGroup && b.Resource == lostResource && b.Key == ""
 }
 
-// NotLost is the condition that a block does not stand for lost revisions.
-const NotLost = "NOT (api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = '')"
+// Lost is the condition that a block stands for lost revisions, and NotLost that it does not.
+const (
+	Lost    = "api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = ''"
+	NotLost = "NOT (" + Lost + ")"
+)
 
 // RecordLost returns a statement, without its FROM, that records lost revisions: from first until another one, by expressions, and the time of
 // both. empty is a value of the type of the column data.
@@ -25,4 +28,4 @@ SELECT %s, %s, %[3]s, %[3]s, 0, '%[5]s', '%[6]s', '', '', '', '[]', '[]', %[4]s`
 }
 
 // WasLost is the condition that a revision, which both of its parameters are, is lost.
-const WasLost = "EXISTS (SELECT 1 FROM past WHERE api_group = '" + InternalGroup + "' AND resource = '" + lostResource + "' AND key = '' AND first_id <= ? AND until > ?)"
+const WasLost = "EXISTS (SELECT 1 FROM past WHERE " + Lost + " AND first_id <= ? AND until > ?)"

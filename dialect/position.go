@@ -1,6 +1,11 @@
 package dialect
 
-import "sync/atomic"
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
 
 // Position is the position of a log: the one row of the table counter.
 type Position struct {
@@ -14,8 +19,27 @@ type Position struct {
 // before Until.
 type Skipped struct{ After, Until int64 }
 
+// Skips are the ranges that a log jumped over, in order.
+type Skips []Skipped
+
 // Has reports whether a revision was skipped.
-func (s Skipped) Has(revision int64) bool { return revision > s.After && revision < s.Until }
+func (s Skips) Has(revision int64) bool {
+	return slices.ContainsFunc(s, func(r Skipped) bool { return revision > r.After && revision < r.Until })
+}
+
+// Before returns the part of the revisions after from and up to to that can be read at once, without those that were skipped.
+func (s Skips) Before(from, to int64) (int64, int64) {
+	for _, r := range s {
+		switch {
+		case from >= r.Until:
+		case from >= r.After:
+			from = min(to, r.Until)
+		default:
+			return from, min(to, r.After)
+		}
+	}
+	return from, to
+}
 
 // Newest is the newest revision that several goroutines have come across.
 type Newest struct{ atomic.Int64 }
@@ -32,10 +56,43 @@ func (n *Newest) Raise(revision int64) {
 // can have been lost, plus RevisionJumpPerSecond for each second since its last write, which is more than any cluster commits.
 // The latter matters if a backup is restored twice: the counter starts at the same value, but clients have seen what was written
 // in between. They may also have seen further jumps, such as those of failovers: 17 minutes of writing make up for each.
+//
+// If a log replaces another, it jumps over the later of the two ends, not over their sum. Otherwise, each restore of an old backup would
+// add its whole age again.
 const (
 	RevisionJump          = 1_000_000_000
 	RevisionJumpPerSecond = 1_000_000
 )
+
+// End is the end of a log, as it was found.
+type End struct {
+	Revision  int64
+	WrittenAt int64 // when the last commit was, in Unix milliseconds; 0 if unknown
+}
+
+// Beyond returns a revision after all that the log may have issued by now.
+func (e End) Beyond(now time.Time) int64 {
+	beyond := e.Revision + RevisionJump
+	if e.WrittenAt != 0 { // nothing was written before FirstTime, whatever the clock showed then
+		beyond += max(0, now.UnixMilli()-max(e.WrittenAt, FirstTime.UnixMilli())) / 1000 * RevisionJumpPerSecond
+	}
+	return beyond
+}
+
+// MaxRevision is the last revision at which a log is served or restored. There is room for jumps and writes above it, but no more for a
+// whole life. MaxExact is the last one that clients which take numbers for floating-point numbers, such as JavaScript, tell from the next.
+const (
+	MaxRevision = 1 << 62
+	MaxExact    = 1 << 53
+)
+
+// CheckRevision returns an error if a log can't go on at a revision.
+func CheckRevision(revision int64) error {
+	if revision >= 0 && revision <= MaxRevision {
+		return nil
+	}
+	return fmt.Errorf("its resourceVersions have come to %d, and only up to %d can it be served or restored: 64 bits end soon above that. Read it with sqube serve --in-memory --from, and create its objects in an empty database, where resourceVersions begin at 1", revision, MaxRevision)
+}
 
 // MaxHeld is how many revisions after that of the counter a process may have issued without a commit. If it is killed, their rows are
 // lost, and the next process must not use them for others.

@@ -207,13 +207,7 @@ const (
 // changes returns the changes of the revisions after from and up to to, oldest first, of one resource or (nil) of all. read is
 // the revision up to which they are complete: to, or an earlier one if there is too much to read at once.
 func (s *Store) changes(ctx context.Context, from, to int64, resource *Resource, maxRows, maxBytes int) (changes []*Change, read int64, err error) {
-	switch skipped := s.engine.Skipped(); {
-	case from >= skipped.Until:
-	case from >= skipped.After:
-		from = min(to, skipped.Until)
-	default:
-		to = min(to, skipped.After)
-	}
+	from, to = s.engine.Skipped().Before(from, to)
 	to = min(to, from+maxSpan)
 	b := s.statement().changes(from, to, resource, maxRows, maxBytes)
 	bytes := 0

@@ -108,7 +108,11 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
 	report := importReport{taken: map[string]int{}, skipped: map[skippedKey]*skippedObjects{}}
 	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
-	err = i.load(ctx, jumpedCounter(from.Revision(), time.Time{}), func(add func(*dialect.LogRow) error) error {
+	counter, err := jumpedCounter(time.Now(), dialect.End{Revision: from.Revision()})
+	if err != nil {
+		return fmt.Errorf("importing %s: %w", source, err)
+	}
+	err = i.load(ctx, counter, func(add func(*dialect.LogRow) error) error {
 		err := from.Walk(ctx, prefix+etcdimport.Definitions, func(e *etcdsource.Entry) error { return converter.Define(ctx, e.Key, e.Value) })
 		if err != nil {
 			return err
@@ -176,7 +180,7 @@ func (i *importer) load(ctx context.Context, counter dialect.Position, rows func
 		}
 		return rows(func(*dialect.LogRow) error { return nil })
 	}
-	_, err = i.target.Fill(ctx, false, func(engine datastore.Engine, _ int64) error { return engine.Load(ctx, counter, rows, nil) })
+	_, err = i.target.Fill(ctx, false, func(engine datastore.Engine, _ dialect.End) error { return engine.Load(ctx, counter, rows, nil) })
 	return err
 }
 

@@ -120,7 +120,7 @@ func (r *restorer) run(cmd *cobra.Command, source string) (err error) {
 	c := &contents{rows: func(yield func(*dialect.LogRow) error) error { return inspect.Snapshot(ctx, reader, at, yield) }}
 	damaged := 0
 	c.past, c.replaced = inspect.Past(ctx, reader, at, func(error) { damaged++ })
-	err = r.fill(cmd, from.String(), at, kept.Revision, kept.Newest, c)
+	err = r.fill(cmd, from.String(), at, endOf(kept.Revision, kept.Newest), c)
 	if err == nil && damaged > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d parts of its history are damaged: sqube check shows which\n", damaged)
 	}
@@ -146,13 +146,15 @@ func sourceDatabase(source string) (datastore.Datastore, error) {
 	return d, nil
 }
 
-// fill fills the target with what a source had at a revision. newest is the source's newest revision, and ended the time of
-// its last write.
-func (r *restorer) fill(cmd *cobra.Command, source string, at, newest int64, ended time.Time, c *contents) (err error) {
+// fill fills the target with what a source, which ends at end, had at a revision.
+func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect.End, c *contents) (err error) {
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
-	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced int64) error {
-		counter := jumpedCounter(max(newest, replaced), ended)
+	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced dialect.End) error {
+		counter, err := jumpedCounter(time.Now(), end, replaced)
+		if err != nil {
+			return fmt.Errorf("restoring %s: %w", source, err)
+		}
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			err := c.rows(func(row *dialect.LogRow) error {
 				objects.Add(1)
@@ -183,15 +185,25 @@ func (r *restorer) found(cmd *cobra.Command, moment time.Time, m *inspect.Moment
 	}
 }
 
-// jumpedCounter returns the position of a restored log. The newest revision that clients can have seen is newest, or one that was
-// issued since ended, the zero time for none. All revisions before the position count as compacted, so that clients that have seen a
-// later state than the restored one get 410 and list again.
-func jumpedCounter(newest int64, ended time.Time) dialect.Position {
-	ahead := newest + dialect.RevisionJump
-	if age := time.Since(ended); !ended.IsZero() && age > 0 {
-		ahead += int64(age/time.Second) * dialect.RevisionJumpPerSecond
+// endOf returns the end of a log by its newest revision and the time of its last write, the zero time if nothing was written.
+func endOf(revision int64, written time.Time) dialect.End {
+	if written.IsZero() {
+		return dialect.End{Revision: revision}
 	}
-	return dialect.Position{Revision: ahead, Compacted: ahead}
+	return dialect.End{Revision: revision, WrittenAt: written.UnixMilli()}
+}
+
+// jumpedCounter returns the position of a log that goes on where others have ended. All revisions before it count as compacted, so that
+// clients that have seen a later state than the restored one get 410 and list again.
+func jumpedCounter(now time.Time, ends ...dialect.End) (dialect.Position, error) {
+	ahead := int64(0)
+	for _, end := range ends {
+		if err := dialect.CheckRevision(end.Revision); err != nil { // beyond it could overflow
+			return dialect.Position{}, err
+		}
+		ahead = max(ahead, end.Beyond(now))
+	}
+	return dialect.Position{Revision: ahead, Compacted: ahead}, dialect.CheckRevision(ahead)
 }
 
 func (r *restorer) restorePgDump(cmd *cobra.Command, file string) (err error) {

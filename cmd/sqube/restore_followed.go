@@ -41,7 +41,7 @@ func (r *restorer) fromFollowed(cmd *cobra.Command, source string, moment time.T
 		}
 		c = packed.contents(cmd.Context())
 	}
-	return r.fill(cmd, place.String(), state.Revision, newest, ended, c)
+	return r.fill(cmd, place.String(), state.Revision, endOf(newest, ended), c)
 }
 
 // printSpans prints the times that a backup covers. It returns an error about what lacks in between.

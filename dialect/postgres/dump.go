@@ -48,7 +48,7 @@ func RestoreDump(ctx context.Context, d Database, from string, force bool, now t
 		return 0, "", err
 	}
 	var before []string
-	replaced := int64(0)
+	var replaced dialect.End
 	if there {
 		if !force {
 			return 0, "", dialect.ErrNotEmpty
@@ -56,14 +56,13 @@ func RestoreDump(ctx context.Context, d Database, from string, force bool, now t
 		if err := awaitUnserved(ctx, conn); err != nil {
 			return 0, "", err
 		}
-		replaced = newestRevision(ctx, conn)
+		replaced = endOf(ctx, conn)
 		aside, before = putAside(conn, place, now)
 	}
 	after := append(conn.flush,
 		"RESET search_path", // which pg_restore empties
 		"SELECT revision FROM counter",
-		jumpRestored(fmt.Sprintf(`greatest(revision, %d) + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - (SELECT max(written_at) FROM log) / 1000), 0))::bigint * %d`, replaced, dialect.RevisionJump, dialect.RevisionJumpPerSecond)),
+		jumpRestored(fmt.Sprintf("greatest(%s, %d)", beyond("revision", "(SELECT max(written_at) FROM log)"), replaced.Beyond(now))),
 	)
 	output, err := pipeToPsql(ctx, d, before, program{name: "pg_restore", args: []string{"--no-owner", "--no-privileges", "--file=-", from}}, after)
 	if err != nil {
@@ -76,12 +75,18 @@ func RestoreDump(ctx context.Context, d Database, from string, force bool, now t
 	return revision, aside, err
 }
 
-// jumpRestored returns the statement that sets the counter of a restored log to a revision. Its schema may be one without history.
+// jumpRestored returns the statement that sets the counter of a restored log to a revision. Its schema may be an older one. It forgets which
+// database the log was in: otherwise the first server would make the counter jump again.
 func jumpRestored(revision string) string {
-	return fmt.Sprintf(`DO $do$ BEGIN
+	return fmt.Sprintf(`DO $do$ DECLARE name text; BEGIN
 IF to_regclass('past') IS NULL THEN UPDATE counter SET revision = %[1]s, compacted = %[1]s;
 ELSE EXECUTE $sql$%[2]s$sql$;
-END IF; END $do$`, revision, jump(revision, "one = one", ""))
+END IF;
+FOR name IN SELECT attname FROM pg_attribute WHERE attrelid = 'counter'::regclass AND attname IN ('incarnation', 'database') LOOP
+EXECUTE format('UPDATE counter SET %%I = %%L', name, '');
+END LOOP;
+IF (SELECT revision > %[3]d FROM counter) THEN RAISE EXCEPTION 'its resourceVersions would come to more than %[3]d, near the end of 64 bits';
+END IF; END $do$`, revision, jump(revision, "one = one", ""), dialect.MaxRevision)
 }
 
 // pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in after.

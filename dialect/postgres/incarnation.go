@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,34 +21,58 @@ import (
 // read over a direct connection, until the counter has jumped far ahead and all earlier revisions are declared compacted. Clients
 // that watch or list in pages then get 410 and start over. If the server has no incarnation, the counter jumps when it is behind
 // what this process has seen.
+//
+// On the same server, a copy of the database, such as from pg_dump, may lack the last commits too. So the row also records the OIDs of the
+// database and of its own table.
 
-// recordIncarnation records the server's incarnation in the counter's row, if none is recorded yet.
+// recordIncarnation records the server's incarnation and the database in the counter's row, if none are recorded yet.
 func recordIncarnation(ctx context.Context, config *pgxpool.Config, c capabilities) error {
 	conn, err := dial(ctx, config)
 	if err != nil {
 		return err
 	}
+	var revision int64
 	_, err = conn.Exec(ctx, "UPDATE counter SET incarnation = "+c.incarnation+" WHERE incarnation = ''")
+	if err == nil {
+		_, err = conn.Exec(ctx, "UPDATE counter SET database = "+c.database+" WHERE database = ''")
+	}
+	if err == nil {
+		err = conn.QueryRow(ctx, "SELECT revision FROM counter", pgx.QueryExecModeExec).Scan(&revision)
+	}
+	if err == nil {
+		err = dialect.CheckRevision(revision)
+	}
 	return errors.Join(err, conn.Close(ctx))
 }
 
 // jumpRevision makes the counter jump if necessary.
 func (e *Engine) jumpRevision(ctx context.Context, conn *pgconn.PgConn) error {
-	seen, incarnation := e.seen.Load(), e.capabilities.incarnation
-	ahead := fmt.Sprintf(`greatest(revision, %d) + %d
-+ greatest(0, coalesce(floor(extract(epoch FROM now()) - nullif(written_at, 0) / 1000), 0))::bigint * %d`,
-		seen, dialect.RevisionJump, dialect.RevisionJumpPerSecond)
-	condition := fmt.Sprintf("WHERE revision < %d OR incarnation <> %s", seen, incarnation)
-	results, err := conn.Exec(ctx, jump(ahead, "incarnation = "+incarnation, condition)).ReadAll()
-	if err == nil && results[0].CommandTag.RowsAffected() > 0 {
-		slog.Warn("Postgres failed over or was restored, and may lack the last writes: resourceVersions jump ahead, and all watches start over", "seen", seen)
+	seen, c := e.seen.Load(), e.capabilities
+	to := fmt.Sprintf("greatest(%s, %d)", beyond("revision", "written_at"), seen+dialect.RevisionJump)
+	condition := fmt.Sprintf("WHERE revision < %d OR incarnation <> %s OR database <> %s", seen, c.incarnation, c.database)
+	statement := jump(to, "incarnation = "+c.incarnation+", database = "+c.database, condition)
+	results, err := conn.Exec(ctx, statement+" RETURNING (SELECT database <> "+c.database+" AND incarnation = "+c.incarnation+" FROM before)").ReadAll()
+	if err != nil || len(results[0].Rows) == 0 {
+		return err
 	}
-	return err
+	why := "Postgres failed over or was restored"
+	if string(results[0].Rows[0][0]) == "t" {
+		why = "the database is a copy of another, such as from pg_dump"
+	}
+	slog.Warn(why+", and may lack the last writes: resourceVersions jump ahead, and all watches start over", "seen", seen)
+	return nil
+}
+
+// beyond is the expression for dialect.End.Beyond.
+func beyond(revision, writtenAt string) string {
+	return fmt.Sprintf(`%s + %d + CASE WHEN coalesce(%[3]s, 0) = 0 THEN 0
+ELSE greatest(0, floor(extract(epoch FROM now()) - greatest(%[3]s, %d) / 1000))::bigint * %d END`,
+		revision, dialect.RevisionJump, writtenAt, dialect.FirstTime.UnixMilli(), dialect.RevisionJumpPerSecond)
 }
 
 // jump returns the statement that sets the counter to a revision, an expression of its columns, if it meets a condition.
 func jump(revision, also, condition string) string {
-	return fmt.Sprintf(`WITH before AS (SELECT revision FROM counter),
+	return fmt.Sprintf(`WITH before AS (SELECT * FROM counter),
 jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, %s, %s %s RETURNING revision, written_at)
 %s FROM before, jumped`, revision, dialect.Jumped(revision), also, condition,
 		dialect.RecordLost("before.revision + 1", "jumped.revision", "jumped.written_at", "''::bytea"))

@@ -198,7 +198,7 @@ func (e *Engine) HasFiles() bool { return false }
 func (e *Engine) InPlace(context.Context) error { return nil }
 
 // Skipped implements dialect.Engine.
-func (e *Engine) Skipped() dialect.Skipped { return dialect.Skipped{} }
+func (e *Engine) Skipped() dialect.Skips { return nil }
 
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {

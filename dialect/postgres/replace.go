@@ -20,11 +20,11 @@ const unfinished = "sqube_unfinished"
 
 // Replace fills a log in a database with fill. Without force, the log must be empty, and fill must leave it so if it
 // fails. With force, an existing log stays in place, unchanged, until the new one is complete. It then moves to another schema,
-// and Replace returns that schema's name, or "" if there was no log. fill also gets the newest revision of that log, 0 if there is
-// none or it can't be read. With force, Replace returns dialect.ErrLocked if a server is connected.
-func Replace(ctx context.Context, d Database, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
+// and Replace returns that schema's name, or "" if there was no log. fill also gets the end of that log, with revision 0 if there
+// is none or it can't be read. With force, Replace returns dialect.ErrLocked if a server is connected.
+func Replace(ctx context.Context, d Database, force bool, now time.Time, fill func(e *Engine, replaced dialect.End) error) (aside string, err error) {
 	if !force {
-		return "", with(ctx, d, func(e *Engine) error { return fill(e, 0) })
+		return "", with(ctx, d, func(e *Engine) error { return fill(e, dialect.End{}) })
 	}
 	conn, err := connect(ctx, d)
 	if err != nil {
@@ -51,7 +51,7 @@ func Replace(ctx context.Context, d Database, force bool, now time.Time, fill fu
 	if err != nil {
 		return "", err
 	}
-	replaced := newestRevision(ctx, conn)
+	replaced := endOf(ctx, conn)
 	if err := with(ctx, within, func(e *Engine) error { return fill(e, replaced) }); err != nil {
 		return "", err
 	}
@@ -61,12 +61,11 @@ func Replace(ctx context.Context, d Database, force bool, now time.Time, fill fu
 	return exchange(ctx, conn, now)
 }
 
-// newestRevision returns the newest revision of the log, or 0 if there is none or it can't be read.
-func newestRevision(ctx context.Context, conn *session) (revision int64) {
-	if err := conn.QueryRow(ctx, "SELECT revision FROM counter").Scan(&revision); err != nil {
-		return 0
-	}
-	return revision
+// endOf returns the end of the log, by what can be read of it.
+func endOf(ctx context.Context, conn *session) (end dialect.End) {
+	_ = conn.QueryRow(ctx, "SELECT revision FROM counter").Scan(&end.Revision)
+	_ = conn.QueryRow(ctx, "SELECT written_at FROM counter").Scan(&end.WrittenAt) // older schemas have none
+	return end
 }
 
 // with calls use with an engine on the database.

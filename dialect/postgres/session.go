@@ -62,6 +62,8 @@ type capabilities struct {
 	pooled bool
 	// incarnation is the expression for the incarnation of the server, or the counter's own column if the server has none.
 	incarnation string
+	// database is the expression for the OIDs of the database and of the counter's table, or the counter's own column.
+	database string
 	// replan is an expression that has the other statements of the transaction planned for the table's current size, or that does
 	// nothing. Without it, Postgres would keep a plan from when the table was small, which scans all of it, until the table is
 	// analyzed.
@@ -77,6 +79,7 @@ type capabilities struct {
 const (
 	// timeline is the system identifier and the server's timeline.
 	timeline      = `(SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system())`
+	oids          = `((SELECT oid FROM pg_database WHERE datname = current_database())::text || '/' || coalesce(to_regclass('counter')::oid::text, ''))`
 	forceCustom   = `set_config('plan_cache_mode', 'force_custom_plan', true)`
 	notifyUnheard = `pg_notify('` + channel + `_nobody', '')`
 	process       = `pg_backend_pid()`
@@ -107,7 +110,7 @@ func probe(ctx context.Context, config *pgxpool.Config) (c capabilities, err err
 		}
 		return otherwise
 	}
-	c = capabilities{incarnation: choose(timeline, "incarnation"), replan: choose(forceCustom, "''"), flush: "''", notifies: supports(notifyUnheard)}
+	c = capabilities{incarnation: choose(timeline, "incarnation"), database: choose(oids, "database"), replan: choose(forceCustom, "''"), flush: "''", notifies: supports(notifyUnheard)}
 	if !durabilityGiven(config.ConnConfig) {
 		c.flush = choose(flush, "''")
 	}

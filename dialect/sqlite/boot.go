@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
+	"database/sql"
 	"log/slog"
 	"os"
 	"strings"
@@ -13,8 +13,9 @@ import (
 
 // A machine that is restored from a snapshot of its disk lacks what was committed since, and clients have seen those revisions.
 // It boots, as after a power failure, which can't be told apart. So after each boot the counter jumps ahead once, by more than
-// can have been committed since its last commit. Clients that know a revision in between get 410 and list again; all others
-// continue.
+// can have been committed since its last commit. It does the same if the files look like an older state; see mark. After a crash, the
+// log goes on beyond the mark: whether the last commits are in the write-ahead log is not known. Clients that know a revision in between
+// get 410 and list again; all others continue.
 
 // bootID names the boot of this machine, "" if that is unknown (proc_sys_kernel(5)).
 var bootID = func() string {
@@ -22,48 +23,99 @@ var bootID = func() string {
 	return strings.TrimSpace(string(id))
 }
 
-// noteBoot makes the counter jump if it was last raised in another boot, and reads which revisions were skipped.
-func (e *Engine) noteBoot(ctx context.Context) error {
-	if id := bootID(); id != "" {
-		jumped, err := e.jump(ctx, id)
-		if lacksSpace(err) && e.reserve.release() == nil {
-			jumped, err = e.jump(ctx, id)
+// noteStart makes the counter jump if commits may be missing, and reads which revisions were skipped. Then it writes the mark.
+func (e *Engine) noteStart(ctx context.Context) error {
+	say, err := e.resume(ctx)
+	if lacksSpace(err) && e.reserve.release() == nil {
+		var again func()
+		if again, err = e.resume(ctx); again != nil { // the first time may have come as far as the jump
+			say = again
+		}
+	}
+	if err == nil && say != nil {
+		say()
+	}
+	return err
+}
+
+// resume returns nil, or what says why the counter has jumped.
+func (e *Engine) resume(ctx context.Context) (say func(), err error) {
+	l, err := e.findEnd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	boot, next := bootID(), l.Revision
+	switch why := l.lost(e.path); {
+	case why != "":
+		say = func() { warnLost(why) }
+		next = l.Beyond(time.Now())
+	case boot != "" && l.boot != "" && boot != l.boot && l.used:
+		say = func() {
+			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
+		}
+		next = l.Beyond(time.Now())
+	case l.mark == nil && e.held && e.crashed:
+		next += dialect.MaxHeld + 1
+	}
+	if l.mark != nil && l.mark.Most > l.Revision { // or the same, if the database was closed
+		next = max(next, l.mark.Most+1)
+	}
+	if err := dialect.CheckRevision(next); err != nil {
+		return nil, err
+	}
+	if err := e.skip(ctx, next, boot); err != nil {
+		return nil, failure("open", err)
+	}
+	return say, e.startMark(next)
+}
+
+// findEnd reads how the log ends.
+func (e *Engine) findEnd(ctx context.Context) (l end, err error) {
+	l.closed, l.copied = !e.crashed, e.foreign
+	err = e.writer.QueryRowContext(ctx, "SELECT revision, written_at, boot, EXISTS (SELECT 1 FROM log) FROM counter").Scan(&l.Revision, &l.WrittenAt, &l.boot, &l.used)
+	if err != nil {
+		return l, failure("open", err)
+	}
+	var held bool
+	l.boot, held = strings.CutSuffix(l.boot, holds)
+	e.held = e.held || held
+	if l.mark, err = readMark(e.path); l.mark != nil {
+		l.ownMark = l.mark.isOwn(e.path)
+	}
+	return l, err
+}
+
+// skip makes the counter jump to a revision, unless it is there, and records the boot. History records what was skipped. The counter does
+// so only for an older sqube.
+func (e *Engine) skip(ctx context.Context, next int64, boot string) error {
+	return e.transact(ctx, "open", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, skipped_until = ?1, skipped_after = CASE WHEN revision = skipped_until THEN skipped_after ELSE revision END
+WHERE revision < ?1`, next)
+		if err == nil { // two jumps in a row are one
+			_, err = tx.ExecContext(ctx, dialect.RecordLost("skipped_after + 1", "skipped_until", "written_at", "x''")+
+				" FROM counter WHERE skipped_until > skipped_after AND skipped_until > compacted ON CONFLICT (first_id) DO UPDATE SET until = excluded.until WHERE until < excluded.until")
+		}
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot <> ?1", boot)
 		}
 		if err != nil {
 			return err
 		}
-		if jumped {
-			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
+		rows, err := tx.QueryContext(ctx, "SELECT first_id - 1, until FROM past WHERE "+dialect.Lost+" AND until > (SELECT compacted FROM counter) ORDER BY first_id")
+		if err != nil {
+			return err
 		}
-	}
-	err := e.skipHeld(ctx)
-	if lacksSpace(err) && e.reserve.release() == nil {
-		err = e.skipHeld(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	err = e.writer.QueryRowContext(ctx, "SELECT skipped_after, skipped_until FROM counter").Scan(&e.skipped.After, &e.skipped.Until)
-	return failure("open", err)
-}
-
-// jump records the boot, and makes the counter jump if another one was recorded. Only one range is kept: revisions before an
-// earlier one's end count as compacted.
-func (e *Engine) jump(ctx context.Context, boot string) (jumped bool, err error) {
-	ahead := fmt.Sprintf("revision + %d + max(0, (?2 - written_at) / 1000) * %d", dialect.RevisionJump, dialect.RevisionJumpPerSecond)
-	result, err := e.writer.ExecContext(ctx, fmt.Sprintf(`UPDATE counter SET compacted = max(compacted, skipped_until), %[2]s,
-skipped_after = revision, skipped_until = %[1]s, revision = %[1]s, boot = ?1
-WHERE boot NOT IN ('', ?1, ?1 || '`+holds+`') AND EXISTS (SELECT 1 FROM log)`, ahead, dialect.Jumped("max(compacted, skipped_until)")), boot, time.Now().UnixMilli())
-	if err != nil {
-		return false, err
-	}
-	if n, err := result.RowsAffected(); err != nil {
-		return true, err
-	} else if n > 0 {
-		return true, e.recordSkipped(ctx)
-	}
-	_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = ?1 WHERE boot NOT IN (?1, ?1 || ?2)", boot, holds)
-	return false, err
+		defer rows.Close()
+		e.skipped = nil
+		for rows.Next() {
+			var s dialect.Skipped
+			if err := rows.Scan(&s.After, &s.Until); err != nil {
+				return err
+			}
+			e.skipped = append(e.skipped, s)
+		}
+		return rows.Err()
+	})
 }
 
 // holds is at the end of the recorded boot while a process holds rows; see dialect.MaxHeld. An older sqube takes it for another boot.
@@ -75,41 +127,11 @@ func (e *Engine) MayHold(ctx context.Context) (bool, error) {
 	return err == nil, failure("open", err)
 }
 
-// skipHeld skips the revisions that the process before may have issued without a commit, if it was killed.
-func (e *Engine) skipHeld(ctx context.Context) error {
-	var boot string
-	if err := e.writer.QueryRowContext(ctx, "SELECT boot FROM counter").Scan(&boot); err != nil {
-		return err
-	}
-	if boot, e.held = strings.CutSuffix(boot, holds); !e.held {
-		return nil
-	}
-	skip := 0
-	if e.crashed {
-		skip = dialect.MaxHeld + 1
-	}
-	const compacted = "CASE WHEN ?2 = 0 OR revision = skipped_until THEN compacted ELSE max(compacted, skipped_until) END"
-	_, err := e.writer.ExecContext(ctx, `UPDATE counter SET boot = ?1, compacted = `+compacted+`, `+dialect.Jumped(compacted)+`,
-skipped_after = CASE WHEN ?2 = 0 OR revision = skipped_until THEN skipped_after ELSE revision END,
-skipped_until = CASE WHEN ?2 = 0 THEN skipped_until ELSE revision + ?2 END,
-revision = revision + ?2`, boot, skip)
-	if err == nil && skip > 0 {
-		err = e.recordSkipped(ctx)
-	}
-	return err
-}
-
-// recordSkipped records in history the revisions that were skipped last: the counter has only one range of them.
-func (e *Engine) recordSkipped(ctx context.Context) error {
-	_, err := e.writer.ExecContext(ctx, dialect.RecordLost("skipped_after + 1", "skipped_until", "written_at", "x''")+" FROM counter WHERE true ON CONFLICT DO NOTHING")
-	return err
-}
-
 // Held implements dialect.Engine.
 func (e *Engine) Held() bool { return e.held }
 
 // Skipped implements dialect.Engine.
-func (e *Engine) Skipped() dialect.Skipped { return e.skipped }
+func (e *Engine) Skipped() dialect.Skips { return e.skipped }
 
 // UnsafeSettings implements dialect.Engine.
 func (e *Engine) UnsafeSettings(context.Context) ([]string, error) { return nil, nil }

@@ -57,6 +57,9 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group), at, ahead).Scan(&committed.Last, &committed.WrittenAt); err != nil {
 			return err
 		}
+		if err := e.reach(committed.Last); err != nil {
+			return err
+		}
 		closeRow, insert := tx.StmtContext(ctx, e.write.closeRow), tx.StmtContext(ctx, e.write.insert)
 		for i := range group {
 			if group[i].Superseded {
@@ -72,6 +75,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		return nil
 	})
 	if err == nil {
+		e.reached(committed.Last)
 		e.emptyGrownWAL(ctx)
 	}
 	return committed, err

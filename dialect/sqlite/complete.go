@@ -36,7 +36,7 @@ func (e *Engine) markOpen(ctx context.Context) error {
 	if e.number == 0 { // it stays the same while the file is open, and others may be reading it
 		e.number = fileNumber(e.path)
 	}
-	e.crashed = number&openBit != 0
+	e.crashed, e.foreign = number&openBit != 0, number&^openBit != 0 && number&^openBit != e.number
 	if number == e.number|openBit {
 		return nil // it was set before the crash
 	}
@@ -51,7 +51,7 @@ func (e *Engine) markOpen(ctx context.Context) error {
 // markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes
 // the log. The log has to stay if the bit does. If the file is no longer in its place, SQLite leaves both as they are.
 func (e *Engine) markClosed(ctx context.Context, last *sql.DB) error {
-	if e.number != 0 && setNumber(ctx, last, e.number) == nil {
+	if e.number != 0 && e.closeMark(ctx) == nil && setNumber(ctx, last, e.number) == nil {
 		return nil
 	}
 	conn, err := last.Conn(ctx)
@@ -91,10 +91,10 @@ func readHeader(path string) (h header, err error) {
 	return header{first[18] == 2, number&openBit != 0, number &^ openBit}, nil
 }
 
-// checkComplete fails if the file at path lacks its write-ahead log.
+// checkComplete fails if the file at path lacks its write-ahead log, or a part of it.
 func checkComplete(path string) error {
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return errors.Join(err, checkWholeLog(path))
 	}
 	h, err := readHeader(path) // without a log, no process has it open
 	if err != nil || !h.keepsLog || !h.isOpen {
@@ -113,7 +113,7 @@ func checkComplete(path string) error {
 	return fmt.Errorf("its last commits are missing: they were in %[1]s-wal, without which it was copied or moved. Copy that too; or restore a backup (sqube restore FILE --force); or go on without them: sqube restore %[1]s --force --datastore sqlite://%[1]s", path)
 }
 
-// Complete returns an error if the file at path lacks its write-ahead log, with its last commits.
+// Complete returns an error if the file at path lacks its write-ahead log, or a part of it, with its last commits.
 func Complete(path string) error {
 	resolved, err := resolve(path)
 	if err == nil {
@@ -125,7 +125,7 @@ func Complete(path string) error {
 	return nil
 }
 
-// checkLog fails if the write-ahead log beside the file at path can't be the file's. SQLite must not have the file open in this
+// checkLog fails if the write-ahead log beside the file at path can't be the file's, or is damaged. SQLite must not have the file open in this
 // process.
 func checkLog(path string) error {
 	log, missing := os.Stat(path + "-wal")
@@ -138,6 +138,9 @@ func checkLog(path string) error {
 	}
 	if err == nil && !h.keepsLog {
 		err = fmt.Errorf("the write-ahead log %[1]s-wal beside it is another database's, and would damage this one: move it away", path)
+	}
+	if err == nil {
+		err = checkWholeLog(path)
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func TestFileWithoutItsLog(t *testing.T) {
 	closed(t, again)
 	rows(t, copyFiles(t, killed, ""), "2")
 	// So does a restore, with what it puts aside.
-	aside, err := sqlite.Replace(t.Context(), twice, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
+	aside, err := sqlite.Replace(t.Context(), twice, true, time.Now(), func(e *sqlite.Engine, _ dialect.End) error {
 		_, err := e.Commit(t.Context(), []dialect.Write{create("c", []byte(`{}`))})
 		return err
 	})

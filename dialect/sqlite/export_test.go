@@ -1,5 +1,7 @@
 package sqlite
 
+import "testing"
+
 // ReplacedRows is the statement that selects a batch of compaction.
 const ReplacedRows = replacedRows
 
@@ -30,4 +32,21 @@ func LimitTemporary(bytes int64) (restore func()) {
 	before := maxAskedTemporary
 	maxAskedTemporary = bytes
 	return func() { maxAskedTemporary = before }
+}
+
+// MarkAhead sets how far marks are ahead of the log, until restore is called.
+func MarkAhead(revisions int64) (restore func()) {
+	before := markAhead
+	markAhead = revisions
+	return func() { markAhead = before }
+}
+
+// MarkOf returns up to which revision some may be issued by the mark of the file at path.
+func MarkOf(t *testing.T, path string) int64 {
+	t.Helper()
+	m, err := readMark(path)
+	if err != nil || m == nil {
+		t.Fatalf("the mark is %+v, %v", m, err)
+	}
+	return m.Most
 }

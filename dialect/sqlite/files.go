@@ -124,7 +124,7 @@ func openFile(path string, flag int, like string) (*os.File, error) {
 // protect makes the files of the database at path accessible to the owner only. An older sqube or another program may have left
 // them open to others.
 func protect(path string) error {
-	for _, suffix := range append([]string{reserveSuffix}, suffixes...) {
+	for _, suffix := range append([]string{reserveSuffix, markSuffix}, suffixes...) {
 		info, err := os.Lstat(path + suffix)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -44,10 +44,12 @@ type Engine struct {
 	write   writeStatements
 	reserve reserve
 	place   place
-	skipped dialect.Skipped
+	skipped dialect.Skips
 	number  int32 // fileNumber, once the file is marked as open
-	crashed bool  // the file was not closed
-	held    bool  // see Held
+	mark    marker
+	crashed bool // the file was not closed
+	foreign bool // another file was opened as this one: it is a copy
+	held    bool // see Held
 	// triedWAL is the size of the write-ahead log at the last attempt to empty it.
 	triedWAL int64
 }
@@ -80,7 +82,7 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.noteBoot(ctx); err != nil {
+	if err := e.noteStart(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the database %s: %w", path, withHint(err)), e.Close())
 	}
 	e.reserve.restore() // if there is no room, writes fail, and try again
@@ -92,6 +94,9 @@ func Migrate(ctx context.Context, path string) (before migrations.Status, err er
 	e, before, err := open(ctx, path, Options{})
 	if err != nil {
 		return before, err
+	}
+	if e.crashed {
+		e.number = 0 // the next server has to know
 	}
 	return before, e.Close()
 }

@@ -97,8 +97,9 @@ func (e *Engine) Forget(ctx context.Context, upTo int64, limit int) (n int, err 
 	return n, err
 }
 
+// forget removes blocks. Those above what is compacted stand for revisions that were skipped, which the engine has to know.
 func forget(ctx context.Context, tx *sql.Tx, upTo int64, limit int) (n int, err error) {
-	rows, err := tx.QueryContext(ctx, "SELECT first_id, until, until_at, bytes FROM past WHERE until <= ? ORDER BY until LIMIT ?", upTo, limit)
+	rows, err := tx.QueryContext(ctx, "SELECT first_id, until, until_at, bytes FROM past WHERE until <= ? AND until <= (SELECT compacted FROM counter) ORDER BY until LIMIT ?", upTo, limit)
 	if err != nil {
 		return 0, err
 	}

@@ -61,6 +61,9 @@ func failure(op string, err error) error {
 	if errors.Is(err, sql.ErrNoRows) { // the counter has no row
 		class = dialect.ErrCorrupt
 	}
+	if isFull(err) { // of a file that is not SQLite's
+		class = dialect.ErrFull
+	}
 	switch codeOf(err) & 0xff {
 	case sqlite3.SQLITE_INTERRUPT:
 		return context.Canceled

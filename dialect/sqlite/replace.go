@@ -28,9 +28,9 @@ const replaced = ".before-restore-"
 // Replace fills a new database with fill, and renames it to path once it is complete and on disk. Until then, whatever happens,
 // the old database stays at path. It is then renamed, and Replace returns its new name, or "" if there was none or it had no
 // rows. Without force, Replace returns dialect.ErrNotEmpty if the old database has rows. It returns dialect.ErrLocked if
-// another process is serving or replacing the database. fill may read the old database, and gets its newest revision, 0 if that
-// can't be read.
-func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(e *Engine, replaced int64) error) (aside string, err error) {
+// another process is serving or replacing the database. fill may read the old database, and gets its end, with revision 0 if
+// that can't be read.
+func Replace(ctx context.Context, path string, force bool, now time.Time, fill func(e *Engine, replaced dialect.End) error) (aside string, err error) {
 	if path, err = resolve(path); err != nil {
 		return "", err
 	}
@@ -55,12 +55,12 @@ func Replace(ctx context.Context, path string, force bool, now time.Time, fill f
 	if !force && !empty {
 		return "", dialect.ErrNotEmpty
 	}
-	newest := newestRevision(ctx, path)
+	end := endOf(ctx, path)
 	like := path
 	if empty { // this command has created it, or one that was killed
 		like = filepath.Dir(path)
 	}
-	fresh, err := newDatabase(ctx, path, like, func(e *Engine) error { return fill(e, newest) })
+	fresh, err := newDatabase(ctx, path, like, func(e *Engine) error { return fill(e, end) })
 	if err != nil {
 		return "", err
 	}
@@ -97,6 +97,9 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return err == nil, err
 	}
+	if err := checkWholeLog(path); err != nil { // it may have rows
+		return false, err
+	}
 	err = reading(ctx, path, func(db *sql.DB) error {
 		status, err := migrations.Read(ctx, db, migrations.SQLite)
 		if err != nil || status.Current == 0 {
@@ -108,13 +111,17 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 	return empty, err
 }
 
-// newestRevision returns the newest revision of the database at path, or 0 if it can't be read.
-func newestRevision(ctx context.Context, path string) (revision int64) {
-	err := reading(ctx, path, func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT revision FROM counter").Scan(&revision) })
-	if err != nil {
-		return 0
+// endOf returns the end of the database at path, by what can be read of it.
+func endOf(ctx context.Context, path string) (end dialect.End) {
+	read := func(column string, to *int64) {
+		_ = reading(ctx, path, func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT "+column+" FROM counter").Scan(to) })
 	}
-	return revision
+	read("revision", &end.Revision)
+	read("written_at", &end.WrittenAt) // older schemas have none
+	if m, err := readMark(path); err == nil && m != nil {
+		end.Revision = max(end.Revision, m.Most)
+	}
+	return end
 }
 
 // newDatabase fills a new file in the folder of path with fill, and returns its name. The file gets the owner of like.
@@ -244,6 +251,9 @@ func removeTwin(path string) error {
 // its rollback journal says was interrupted. Neither may stay: SQLite would apply it to the next file at path.
 func checkpointFile(ctx context.Context, path string) error {
 	if left, err := logLeft(path); err != nil || !left {
+		return err
+	}
+	if err := checkWholeLog(path); err != nil { // what SQLite would drop stays with the file
 		return err
 	}
 	db, err := sql.Open("sqlite", dsn(path)+existing)

@@ -46,7 +46,7 @@ func TestReplaceBesideAJournal(t *testing.T) {
 				harness.Must(t, os.WriteFile(path, before, 0o600))
 			}
 			harness.Must(t, os.WriteFile(path+"-journal", journal, 0o600))
-			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine, _ int64) error {
+			aside, err := sqlite.Replace(t.Context(), path, true, time.Now(), func(e *sqlite.Engine, _ dialect.End) error {
 				committed, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 				if err == nil && !committed.Landed[0] {
 					err = errors.New("a conflict in a new database")
@@ -72,7 +72,7 @@ func TestOwnerOfANewDatabase(t *testing.T) {
 		harness.Must(t, os.Chown(dir, nobody, nobody))
 	}
 	path := filepath.Join(dir, "sqube.db")
-	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine, _ int64) error {
+	_, err := sqlite.Replace(t.Context(), path, false, time.Now(), func(e *sqlite.Engine, _ dialect.End) error {
 		_, err := e.Commit(t.Context(), []dialect.Write{create("a", []byte(`{}`))})
 		return err
 	})

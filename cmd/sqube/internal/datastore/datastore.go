@@ -238,12 +238,12 @@ func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 
 // Fill calls fill to fill the database, which must be empty; otherwise the error wraps dialect.ErrNotEmpty. With replace, former
 // content is moved aside, and the database must not be served. aside is the new place of that content, "" if there was none, and
-// replaced its newest revision, 0 if it can't be read. If anything fails, or the process dies, the database is unchanged.
-func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, replaced int64) error) (aside string, err error) {
+// replaced its end, with revision 0 if that can't be read. If anything fails, or the process dies, the database is unchanged.
+func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, replaced dialect.End) error) (aside string, err error) {
 	if d.DSN != "" {
-		aside, err = postgres.Replace(ctx, d.postgres(), replace, time.Now(), func(e *postgres.Engine, replaced int64) error { return fill(e, replaced) })
+		aside, err = postgres.Replace(ctx, d.postgres(), replace, time.Now(), func(e *postgres.Engine, replaced dialect.End) error { return fill(e, replaced) })
 	} else {
-		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine, replaced int64) error { return fill(e, replaced) })
+		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine, replaced dialect.End) error { return fill(e, replaced) })
 	}
 	return aside, terminal.OneLine(err)
 }

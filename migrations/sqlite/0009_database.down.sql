@@ -1,0 +1,1 @@
+-- Nothing to do: a file beside the database tells a copy from it.
