@@ -82,11 +82,11 @@ func jumpRestored(revision string) string {
 IF to_regclass('past') IS NULL THEN UPDATE counter SET revision = %[1]s, compacted = %[1]s;
 ELSE EXECUTE $sql$%[2]s$sql$;
 END IF;
-FOR name IN SELECT attname FROM pg_attribute WHERE attrelid = 'counter'::regclass AND attname IN ('incarnation', 'database') LOOP
-EXECUTE format('UPDATE counter SET %%I = %%L', name, '');
+FOR name IN SELECT attname FROM pg_attribute WHERE attrelid = 'counter'::regclass AND attname IN ('incarnation', 'database', 'written_at') LOOP
+EXECUTE format('UPDATE counter SET %%I = %%L', name, CASE name WHEN 'written_at' THEN greatest((SELECT max(written_at) FROM log), %[4]s)::text ELSE '' END);
 END LOOP;
 IF (SELECT revision > %[3]d FROM counter) THEN RAISE EXCEPTION 'its resourceVersions would come to more than %[3]d, near the end of 64 bits';
-END IF; END $do$`, revision, jump(revision, "one = one", ""), dialect.MaxRevision)
+END IF; END $do$`, revision, jump(revision, "one = one", ""), dialect.MaxRevision, sqlNow)
 }
 
 // pipeToPsql runs, with psql and in one transaction, the statements in before, the output of script, and the statements in after.

@@ -70,10 +70,14 @@ ELSE greatest(0, floor(extract(epoch FROM now()) - greatest(%[3]s, %d) / 1000)):
 		revision, dialect.RevisionJump, writtenAt, dialect.FirstTime.UnixMilli(), dialect.RevisionJumpPerSecond)
 }
 
-// jump returns the statement that sets the counter to a revision, an expression of its columns, if it meets a condition.
+// sqlNow is the server's time in Unix milliseconds.
+const sqlNow = `floor(extract(epoch FROM now()) * 1000)::bigint`
+
+// jump returns the statement that sets the counter to a revision, an expression of its columns, if it meets a condition. What is beyond
+// all that may have been written until now is not to be counted again.
 func jump(revision, also, condition string) string {
 	return fmt.Sprintf(`WITH before AS (SELECT * FROM counter),
-jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, %s, %s %s RETURNING revision, written_at)
+jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, written_at = greatest(written_at, `+sqlNow+`), %s, %s %s RETURNING revision, written_at)
 %s FROM before, jumped`, revision, dialect.Jumped(revision), also, condition,
 		dialect.RecordLost("before.revision + 1", "jumped.revision", "jumped.written_at", "''::bytea"))
 }

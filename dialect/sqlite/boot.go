@@ -44,16 +44,16 @@ func (e *Engine) resume(ctx context.Context) (say func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	boot, next := bootID(), l.Revision
+	boot, next, now := bootID(), l.Revision, time.Now()
 	switch why := l.lost(e.path); {
 	case why != "":
 		say = func() { warnLost(why) }
-		next = l.Beyond(time.Now())
+		next, l.WrittenAt = l.Beyond(now), max(l.WrittenAt, now.UnixMilli()) // the time until now is not to be counted again
 	case boot != "" && l.boot != "" && boot != l.boot && l.used:
 		say = func() {
 			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
 		}
-		next = l.Beyond(time.Now())
+		next, l.WrittenAt = l.Beyond(now), max(l.WrittenAt, now.UnixMilli()) // the time until now is not to be counted again
 	case l.mark == nil && e.held && e.crashed:
 		next += dialect.MaxHeld + 1
 	}
@@ -63,7 +63,7 @@ func (e *Engine) resume(ctx context.Context) (say func(), err error) {
 	if err := dialect.CheckRevision(next); err != nil {
 		return nil, err
 	}
-	if err := e.skip(ctx, next, boot); err != nil {
+	if err := e.skip(ctx, next, l.WrittenAt, boot); err != nil {
 		return nil, failure("open", err)
 	}
 	return say, e.startMark(next)
@@ -85,12 +85,12 @@ func (e *Engine) findEnd(ctx context.Context) (l end, err error) {
 	return l, err
 }
 
-// skip makes the counter jump to a revision, unless it is there, and records the boot. History records what was skipped. The counter does
+// skip makes the counter jump to a revision, unless it is there, and records the boot. writtenAt is the time of the jump. History records what was skipped. The counter does
 // so only for an older sqube.
-func (e *Engine) skip(ctx context.Context, next int64, boot string) error {
+func (e *Engine) skip(ctx context.Context, next, writtenAt int64, boot string) error {
 	return e.transact(ctx, "open", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, skipped_until = ?1, skipped_after = CASE WHEN revision = skipped_until THEN skipped_after ELSE revision END
-WHERE revision < ?1`, next)
+		_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, skipped_until = ?1, written_at = ?2,
+skipped_after = CASE WHEN revision = skipped_until THEN skipped_after ELSE revision END WHERE revision < ?1`, next, writtenAt)
 		if err == nil { // two jumps in a row are one
 			_, err = tx.ExecContext(ctx, dialect.RecordLost("skipped_after + 1", "skipped_until", "written_at", "x''")+
 				" FROM counter WHERE skipped_until > skipped_after AND skipped_until > compacted ON CONFLICT (first_id) DO UPDATE SET until = excluded.until WHERE until < excluded.until")

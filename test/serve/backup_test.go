@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,13 +168,19 @@ func number(t *testing.T, version string) int {
 	return n
 }
 
-// TestRestoreAfterJumps restores states from before failovers, over the database and from a backup: no revision comes again.
+// TestRestoreAfterJumps restores states from before failovers, over the database and from an old backup, again and again: no revision comes
+// again, and the age of the backup counts once.
 func TestRestoreAfterJumps(t *testing.T) {
 	t.Parallel()
 	harness.Engines(t, func(t *testing.T, engine harness.Engine) {
 		s := serve(t, []string{"--datastore", engine.Datastore})
 		moment := setData(t, client(t, s.Kubeconfig), "kept", "before")
 		s.Stop(t)
+		for _, table := range []string{"counter", "log"} {
+			if _, err := harness.OpenDatabase(t, engine).Exec(fmt.Sprintf("UPDATE %s SET written_at = written_at - %d", table, 100*24*time.Hour.Milliseconds())); err != nil {
+				t.Fatal(err)
+			}
+		}
 		file := filepath.Join(t.TempDir(), "backup")
 		succeeds(t, []string{"backup", file, "--datastore", engine.Datastore})
 		failovers := fmt.Sprintf("UPDATE counter SET revision = revision + %d", 3*dialect.RevisionJump)
@@ -184,11 +191,13 @@ func TestRestoreAfterJumps(t *testing.T) {
 			harness.Must(t, harness.OpenDatabase(t, engine).QueryRow("SELECT revision FROM counter").Scan(&revision))
 			return revision
 		}
-		for _, restore := range [][]string{{engine.Datastore, "--to-revision", moment}, {file}} {
+		for i, restore := range [][]string{{engine.Datastore, "--to-revision", moment}, {file}, {file}, {file}} {
 			seen := newest()
 			succeeds(t, append([]string{"restore", "--datastore", engine.Datastore, "--force"}, restore...))
 			if now := newest(); now <= seen {
 				t.Errorf("after the restore of %s, revisions continue at %d, after %d", restore[0], now, seen)
+			} else if age := int64(90 * 24 * time.Hour / time.Second * dialect.RevisionJumpPerSecond); i > 0 && now > seen+age {
+				t.Errorf("the restore of %s adds the age of the backup again: from %d to %d", restore[0], seen, now)
 			}
 		}
 	})
