@@ -91,7 +91,7 @@ func CheckRevision(revision int64) error {
 	if revision >= 0 && revision <= MaxRevision {
 		return nil
 	}
-	return fmt.Errorf("its resourceVersions have come to %d, and only up to %d can it be served or restored: 64 bits end soon above that. Read it with sqube serve --in-memory --from, and create its objects in an empty database, where resourceVersions begin at 1", revision, MaxRevision)
+	return fmt.Errorf("resourceVersions have come to %d, and there is no room for them to jump above %d, near the end of 64 bits. Read the database with sqube serve --in-memory --from, and create its objects in an empty one, where resourceVersions begin at 1", revision, MaxRevision)
 }
 
 // MaxHeld is how many revisions after that of the counter a process may have issued without a commit. If it is killed, their rows are

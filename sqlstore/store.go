@@ -216,6 +216,9 @@ func Open(ctx context.Context, engine dialect.Engine, opts Options) (*Store, err
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
+	if at.Revision > dialect.MaxExact {
+		s.opts.Log.Warn("resourceVersions are above 2^53: clients that take them for floating-point numbers, such as dashboards in JavaScript, can't tell one from the next; in an empty database they begin at 1", "revision", at.Revision)
+	}
 	s.compacted.Store(at.Compacted)
 	s.unerased.Store(true) // the process before may have been killed
 	if engine.Held() {

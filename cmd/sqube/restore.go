@@ -153,7 +153,7 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced dialect.End) error {
 		counter, err := jumpedCounter(time.Now(), end, replaced)
 		if err != nil {
-			return fmt.Errorf("restoring %s: %w", source, err)
+			return fmt.Errorf("restoring %s over %s, of which one is at an end: %w", source, r.target, err)
 		}
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			err := c.rows(func(row *dialect.LogRow) error {

@@ -57,6 +57,9 @@ func RestoreDump(ctx context.Context, d Database, from string, force bool, now t
 			return 0, "", err
 		}
 		replaced = endOf(ctx, conn)
+		if err := dialect.CheckRevision(replaced.Revision); err != nil {
+			return 0, "", err
+		}
 		aside, before = putAside(conn, place, now)
 	}
 	after := append(conn.flush,
@@ -85,7 +88,7 @@ END IF;
 FOR name IN SELECT attname FROM pg_attribute WHERE attrelid = 'counter'::regclass AND attname IN ('incarnation', 'database', 'written_at') LOOP
 EXECUTE format('UPDATE counter SET %%I = %%L', name, CASE name WHEN 'written_at' THEN greatest((SELECT max(written_at) FROM log), %[4]s)::text ELSE '' END);
 END LOOP;
-IF (SELECT revision > %[3]d FROM counter) THEN RAISE EXCEPTION 'its resourceVersions would come to more than %[3]d, near the end of 64 bits';
+IF (SELECT revision > %[3]d FROM counter) THEN RAISE EXCEPTION 'resourceVersions would come to more than %[3]d, near the end of 64 bits';
 END IF; END $do$`, revision, jump(revision, "one = one", ""), dialect.MaxRevision, sqlNow)
 }
 

@@ -200,5 +200,17 @@ func TestRestoreAfterJumps(t *testing.T) {
 				t.Errorf("the restore of %s adds the age of the backup again: from %d to %d", restore[0], seen, now)
 			}
 		}
+		// Near the end of 64 bits there is no room for another jump.
+		if _, err := harness.OpenDatabase(t, engine).Exec("UPDATE counter SET revision = 9223372036854770000"); err != nil {
+			t.Fatal(err)
+		}
+		const full = "near the end of 64 bits"
+		refuses(t, full, serveArgs(t, s.DataDir, "--datastore", engine.Datastore))
+		refuses(t, full, []string{"restore", engine.Datastore, "--datastore", "sqlite://" + filepath.Join(t.TempDir(), "sqube.db")})
+		refuses(t, full, []string{"restore", file, "--datastore", engine.Datastore, "--force"})
+		reader := serve(t, []string{"--in-memory", "--from", engine.Datastore})
+		if value := data(t, client(t, reader.Kubeconfig), "kept"); value != "before" {
+			t.Errorf("the database can't be read: it has %q", value)
+		}
 	})
 }
