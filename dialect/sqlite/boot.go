@@ -79,6 +79,10 @@ func (e *Engine) findEnd(ctx context.Context) (l end, err error) {
 	var held bool
 	l.boot, held = strings.CutSuffix(l.boot, holds)
 	e.held = e.held || held
+	if e.noSync {
+		l.copied = false
+		return l, nil
+	}
 	if l.mark, err = readMark(e.path); l.mark != nil {
 		l.ownMark = l.mark.isOwn(e.path)
 	}

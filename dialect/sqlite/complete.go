@@ -12,6 +12,8 @@ import (
 	"os"
 
 	"modernc.org/sqlite"
+
+	"github.com/sqube/sqube/dialect"
 )
 
 // While a database is open, its last commits are in the write-ahead log alone. A copy of the file without the log is an older
@@ -51,8 +53,12 @@ func (e *Engine) markOpen(ctx context.Context) error {
 // markClosed clears the bit on the connection that closes last, which then moves the write-ahead log into the file and removes
 // the log. The log has to stay if the bit does. If the file is no longer in its place, SQLite leaves both as they are.
 func (e *Engine) markClosed(ctx context.Context, last *sql.DB) error {
-	if e.number != 0 && e.closeMark(ctx) == nil && setNumber(ctx, last, e.number) == nil {
-		return nil
+	if e.number != 0 {
+		// Without their place, files have no mark; a log that was deleted is open for the last time.
+		marked := e.closeMark(ctx)
+		if (marked == nil || errors.Is(marked, dialect.ErrMoved)) && setNumber(ctx, last, e.number) == nil {
+			return nil
+		}
 	}
 	conn, err := last.Conn(ctx)
 	if err != nil {

@@ -81,8 +81,11 @@ func writeMark(path string, least, most int64) error {
 	return nil
 }
 
-// startMark writes the mark of the database, which is at a revision.
+// startMark writes the mark of the database, which is at a revision, unless it is not to be synced.
 func (e *Engine) startMark(revision int64) error {
+	if e.noSync {
+		return nil
+	}
 	e.mark.mu.Lock()
 	defer e.mark.mu.Unlock()
 	e.mark.last.Store(revision)

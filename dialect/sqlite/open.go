@@ -47,6 +47,7 @@ type Engine struct {
 	skipped dialect.Skips
 	number  int32 // fileNumber, once the file is marked as open
 	mark    marker
+	noSync  bool
 	crashed bool // the file was not closed
 	foreign bool // another file was opened as this one: it is a copy
 	held    bool // see Held
@@ -72,7 +73,7 @@ func Open(ctx context.Context, path string) (*Engine, error) {
 // Options are the settings of OpenWith.
 type Options struct {
 	// NoSync leaves writing the file to disk to the kernel. Commits survive the end of the process, but if the machine crashes
-	// the file may be corrupt.
+	// the file may be corrupt. There is no mark, and a copy is as good as what it was copied from.
 	NoSync bool
 }
 
@@ -82,6 +83,7 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.noSync = o.NoSync
 	if err := e.noteStart(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the database %s: %w", path, withHint(err)), e.Close())
 	}
