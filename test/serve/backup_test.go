@@ -212,5 +212,8 @@ func TestRestoreAfterJumps(t *testing.T) {
 		if value := data(t, client(t, reader.Kubeconfig), "kept"); value != "before" {
 			t.Errorf("the database can't be read: it has %q", value)
 		}
+		if log := reader.Log(t); !strings.Contains(log, "resourceVersions are above 2^53") {
+			t.Errorf("the log does not say that resourceVersions are high:\n%s", log)
+		}
 	})
 }
