@@ -41,6 +41,9 @@ func (e *Engine) noteStart(ctx context.Context) error {
 // resume returns nil, or what says why the counter has jumped.
 func (e *Engine) resume(ctx context.Context) (say func(), err error) {
 	l, err := e.findEnd(ctx)
+	if err == nil {
+		err = dialect.CheckRevision(l.Revision)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -48,14 +51,15 @@ func (e *Engine) resume(ctx context.Context) (say func(), err error) {
 	switch why := l.lost(e.path); {
 	case why != "":
 		say = func() { warnLost(why) }
-		next, l.WrittenAt = l.Beyond(now), max(l.WrittenAt, now.UnixMilli()) // the time until now is not to be counted again
 	case boot != "" && l.boot != "" && boot != l.boot && l.used:
 		say = func() {
 			slog.Info("the machine was restarted, perhaps from a snapshot that lacks the last writes: resourceVersions jump ahead")
 		}
-		next, l.WrittenAt = l.Beyond(now), max(l.WrittenAt, now.UnixMilli()) // the time until now is not to be counted again
 	case l.mark == nil && e.held && e.crashed:
 		next += dialect.MaxHeld + 1
+	}
+	if say != nil {
+		next, l.WrittenAt = l.Beyond(now), max(l.WrittenAt, now.UnixMilli()) // the time until now is not to be counted again
 	}
 	if l.mark != nil && l.mark.Most > l.Revision { // or the same, if the database was closed
 		next = max(next, l.mark.Most+1)
@@ -89,8 +93,8 @@ func (e *Engine) findEnd(ctx context.Context) (l end, err error) {
 	return l, err
 }
 
-// skip makes the counter jump to a revision, unless it is there, and records the boot. writtenAt is the time of the jump. History records what was skipped. The counter does
-// so only for an older sqube.
+// skip makes the counter jump to a revision, unless it is there, and records the boot. writtenAt is the time of the jump. History records
+// what was skipped; the counter does so only for an older sqube.
 func (e *Engine) skip(ctx context.Context, next, writtenAt int64, boot string) error {
 	return e.transact(ctx, "open", func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE counter SET revision = ?1, skipped_until = ?1, written_at = ?2,
