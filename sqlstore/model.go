@@ -35,6 +35,9 @@ func (r *Record) bare() *Record {
 	return &Record{Revision: r.Revision, Key: r.Key, Labels: r.Labels, Fields: r.Fields, left: r.length()}
 }
 
+// InternalGroup is the group of records that are no objects of the API.
+const InternalGroup = dialect.InternalGroup
+
 // Change is one row of the log in the form that watchers need. It is shared by all of them and never changed, except for Cache.
 type Change struct {
 	Resource  Resource

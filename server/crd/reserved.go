@@ -16,16 +16,16 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // reserved reports whether a group is sqube's: that of its rows that are no objects of the API, or one that ends with it, such as its API's.
 // Nobody else can define resources there. A definition that is there already is not served, and can only be deleted.
 func reserved(group string) bool {
-	return group == dialect.InternalGroup || strings.HasSuffix(group, "."+dialect.InternalGroup)
+	return group == sqlstore.InternalGroup || strings.HasSuffix(group, "."+sqlstore.InternalGroup)
 }
 
-const reservedMessage = "the API groups " + dialect.InternalGroup + " and *." + dialect.InternalGroup + " are reserved for sqube"
+const reservedMessage = "the API groups " + sqlstore.InternalGroup + " and *." + sqlstore.InternalGroup + " are reserved for sqube"
 
 func checkGroup(o runtime.Object) field.ErrorList {
 	d, ok := o.(*apiextensions.CustomResourceDefinition)

@@ -11,13 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
 )
 
 // Resource is that of the rows. No API resource has an underscore in its name.
-var Resource = sqlstore.Resource{Group: dialect.InternalGroup, Name: "shared_keys"}
+var Resource = sqlstore.Resource{Group: sqlstore.InternalGroup, Name: "shared_keys"}
 
 // Name is the name of the object that has the keys.
 const Name = "cluster"
