@@ -61,7 +61,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	server := s.httpServer()
 	tasks.start("serving", func() {
-		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(s.connections.Listen(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
 			fail("serving", err)
 		}
 	})

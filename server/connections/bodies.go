@@ -23,7 +23,7 @@ func Bodies(next http.Handler, longRunning request.LongRunningRequestCheck, time
 			next.ServeHTTP(w, r)
 			return
 		}
-		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), timeout: timeout}
+		b := &timedBody{ReadCloser: r.Body, account: of(r), control: http.NewResponseController(w), timeout: timeout}
 		r = r.WithContext(r.Context()) // a shallow copy
 		r.Body = b
 		defer b.end(r)
@@ -33,6 +33,7 @@ func Bodies(next http.Handler, longRunning request.LongRunningRequestCheck, time
 
 type timedBody struct {
 	io.ReadCloser
+	account *connection
 	control *http.ResponseController
 	timeout time.Duration
 
@@ -49,7 +50,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		b.timer = time.AfterFunc(b.timeout, b.giveUp)
 	}
 	b.mu.Unlock()
+	b.account.waits.add(0, -1)
 	n, err := b.ReadCloser.Read(p)
+	b.account.waits.add(0, 1)
 	if err == nil {
 		return n, nil
 	}
@@ -57,11 +60,15 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	b.timer.Stop()
 	b.whole = err == io.EOF
 	b.mu.Unlock()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case b.whole:
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
 			Message: "the body of the request did not arrive within " + b.timeout.String(),
 		}}
+	default: // the client has gone, or breaks the protocol
+		err = apierrors.NewBadRequest("the body of the request could not be read: " + err.Error())
 	}
 	return n, err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// TestBodies has clients that send half a body and then nothing, and one that sends it late but whole.
+// TestBodies has clients that send half a body and then nothing, or end, and one that sends it late but whole.
 func TestBodies(t *testing.T) {
 	const short = 200 * time.Millisecond
 	none := func(*http.Request, *request.RequestInfo) bool { return false }
@@ -63,6 +63,10 @@ func TestBodies(t *testing.T) {
 			harness.Must(t, whole.Close())
 			if err := within(t, "the body is read", read); err != nil {
 				t.Errorf("a whole body is read with %v", err)
+			}
+			harness.Must(t, post("/").CloseWithError(io.ErrUnexpectedEOF))
+			if err := within(t, "the body is cut off", read); !apierrors.IsBadRequest(err) {
+				t.Errorf("a body that is cut off is read with %v", err)
 			}
 			ended := post("/unread")
 			closed := make(chan error, 1)

@@ -3,10 +3,9 @@ package connections
 import (
 	"container/list"
 	"context"
-	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,9 +31,6 @@ const (
 	maxFrameBytes    = 16 << 10 // a TLS record has no more
 	maxBufferedBytes = 256 << 10
 
-	// maxUnknown limits the connections on which no client has authenticated: to this number, or to half of the limit of open
-	// files if that is less.
-	maxUnknown = 1000
 	// maxIdle limits the idle connections of authenticated clients: to this number, or to a quarter of the limit of open files.
 	maxIdle = 4000
 	// maxUnknownRequests is how many requests may run on unauthenticated connections at once, beyond one on each.
@@ -51,7 +47,7 @@ func newUnknownCancels() *rate.Limiter { return rate.NewLimiter(10, 100) }
 // Closed counts the connections that were closed because of what their clients did, by reason; its help lists the reasons.
 var Closed = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "sqube_connections_closed_total",
-	Help:           "Connections that the server closed because of what their clients did, by reason: too many cancelled or refused requests (cancels), too many connections without an authenticated client (unauthenticated), too many idle connections (idle), a watch whose client does not read its connection (slow).",
+	Help:           "Connections that the server closed because of what their clients did, by reason: too many cancelled or refused requests (cancels), an unauthenticated client that is silent while others wait (unauthenticated), too many idle connections (idle), a watch whose client does not read its connection (slow).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"reason"})
 
@@ -68,36 +64,35 @@ const (
 
 // Connections tracks the connections of one http.Server.
 type Connections struct {
-	mu   sync.Mutex
-	open map[net.Conn]*connection
-	// unknown are the connections on which no client has authenticated, oldest first. The oldest is closed when a new one would
-	// exceed maxUnknown: clients with credentials authenticate soon.
-	unknown *list.List
+	mu sync.Mutex
+	// Connections on which no client has authenticated, oldest first: accepted ones, which have no place, and those that have one.
+	accepted, places *list.List
+	// queue are the connections that wait for a place, a part of accepted.
+	queue *list.List
 	// idle are the idle connections of authenticated clients, longest idle first.
 	idle *list.List
+
+	toSpeak, toAuthenticate patience // with accepted connections, and with places
+	retrying                bool     // a timer runs for makePlaces
+	// left has a value after a connection is no longer in accepted or places.
+	left chan struct{}
 
 	// active is how many connections have requests. idled is closed when there are none.
 	active int
 	idled  chan struct{}
 
-	maxUnknown, maxIdle int
-	unknownRequests     atomic.Int32 // of maxUnknownRequests
-}
-
-type connection struct {
-	net      net.Conn
-	unknown  *list.Element // of Connections.unknown, at first
-	idle     *list.Element // of Connections.idle, or nil
-	active   bool          // has requests
-	known    atomic.Bool   // a client has authenticated
-	running  atomic.Int32  // requests that have not been authenticated yet
-	timedOut atomic.Int32  // of maxTimedOut
-	cancels  atomic.Pointer[rate.Limiter]
+	maxUnknown, maxPlaces, maxIdle int
+	unknownRequests                atomic.Int32 // of maxUnknownRequests
+	turns                          turns
 }
 
 // New returns an empty Connections.
 func New() *Connections {
-	c := &Connections{open: map[net.Conn]*connection{}, unknown: list.New(), idle: list.New(), maxUnknown: maxUnknown, maxIdle: maxIdle}
+	c := &Connections{
+		accepted: list.New(), places: list.New(), queue: list.New(), idle: list.New(), left: make(chan struct{}, 1),
+		maxUnknown: maxUnknown, maxPlaces: maxPlaces, maxIdle: maxIdle, turns: turns{free: runtime.GOMAXPROCS(0)},
+		toSpeak: patience{limit: maxPatience}, toAuthenticate: patience{limit: maxPatience},
+	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
 		c.maxUnknown = int(min(maxUnknown, files.Cur/2))
@@ -124,17 +119,12 @@ func (c *Connections) Configure(server *http.Server, maxStreams int, requestTime
 	server.ConnState = c.changed
 }
 
-// opened adds a connection, and puts it into the context of its requests.
+// opened puts the connection into the context of its requests.
 func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
-	account := &connection{net: conn}
-	account.cancels.Store(newUnknownCancels())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unknown.Len() >= c.maxUnknown {
-		c.unknown.Remove(c.unknown.Front()).(*connection).close(unauthenticated)
+	if account := accountOf(conn); account != nil {
+		return context.WithValue(ctx, connectionKey{}, account)
 	}
-	c.open[conn], account.unknown = account, c.unknown.PushBack(account)
-	return context.WithValue(ctx, connectionKey{}, account)
+	return ctx
 }
 
 // WaitIdle waits until no connection has a request, or ctx ends. If an HTTP/2 connection is closed during a request, net/http
@@ -159,12 +149,22 @@ func (c *Connections) WaitIdle(ctx context.Context) {
 // changed tracks the state of a connection. If too many are idle, the one that has been idle longest is closed; its client opens
 // a new one when it needs one.
 func (c *Connections) changed(conn net.Conn, state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	account, ok := c.open[conn]
-	if !ok {
+	account := accountOf(conn)
+	if account == nil {
 		return
 	}
+	if state == http.StateActive || state == http.StateIdle {
+		account.secure()
+	}
+	if oldest := c.state(account, state); oldest != nil {
+		oldest.drop(idle)
+	}
+}
+
+// state records the state of a connection. It returns one that has been idle too long, or nil.
+func (c *Connections) state(account *connection, state http.ConnState) (oldest *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if account.idle != nil {
 		c.idle.Remove(account.idle)
 		account.idle = nil
@@ -178,51 +178,16 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 			c.idled = nil
 		}
 	}
-	switch state {
-	case http.StateIdle:
-		if account.known.Load() {
-			account.idle = c.idle.PushBack(account)
-		}
-		if c.idle.Len() > c.maxIdle {
-			oldest := c.idle.Remove(c.idle.Front()).(*connection)
-			oldest.idle = nil
-			oldest.close(idle)
-		}
-	case http.StateClosed, http.StateHijacked:
-		c.unknown.Remove(account.unknown) // no effect if it has been removed
-		delete(c.open, conn)
+	if state != http.StateIdle || account.closed || !account.known.Load() {
+		return nil
 	}
-}
-
-// authenticated records that a client has authenticated.
-func (c *Connections) authenticated(account *connection) {
-	if account.known.Swap(true) {
-		return
+	account.idle = c.idle.PushBack(account)
+	if c.idle.Len() <= c.maxIdle {
+		return nil
 	}
-	account.cancels.Store(newKnownCancels())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unknown.Remove(account.unknown)
-}
-
-// cancelled records that a request was cancelled or refused.
-func (a *connection) cancelled() {
-	if !a.cancels.Load().Allow() {
-		a.close(cancels)
-	}
-}
-
-// close closes the connection at once, without TLS or HTTP messages, which the client may not read.
-func (a *connection) close(reason string) {
-	conn := a.net
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	if err := conn.Close(); err != nil {
-		return // already closed
-	}
-	Closed.WithLabelValues(reason).Inc()
-	slog.Debug("closed a connection", "client", conn.RemoteAddr().String(), "reason", reason)
+	oldest = c.idle.Remove(c.idle.Front()).(*connection)
+	oldest.idle = nil
+	return oldest
 }
 
 type connectionKey struct{}
@@ -230,7 +195,7 @@ type connectionKey struct{}
 // Close closes the connection of the request with that context, and counts the reason.
 func Close(ctx context.Context, reason string) {
 	if account, ok := ctx.Value(connectionKey{}).(*connection); ok {
-		account.close(reason)
+		account.drop(reason)
 	}
 }
 

@@ -1,11 +1,7 @@
 package connections
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -25,6 +21,7 @@ func serving(t *testing.T, c *Connections, handler http.Handler) *httptest.Serve
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	c.Configure(server.Config, DefaultMaxStreams, writeTimeout)
+	server.Listener = c.Listen(server.Listener)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -96,58 +93,6 @@ func TestUntilDone(t *testing.T) {
 			close(finish)
 			within(t, "the request ends with its handler", last)
 		})
-	}
-}
-
-// TestUnknownConnections opens more unauthenticated connections than are allowed, after an authenticated one.
-func TestUnknownConnections(t *testing.T) {
-	c := New()
-	handler := c.Admit(asUser(c.Authenticated(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
-	server := httptest.NewUnstartedServer(handler)
-	c.Configure(server.Config, DefaultMaxStreams, writeTimeout)
-	server.Start()
-	t.Cleanup(server.Close)
-
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		harness.Must(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return conn
-	}
-	ask := func(conn net.Conn, name string) error {
-		if err := conn.SetDeadline(time.Now().Add(writeTimeout)); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nUser: "+name+"\r\n\r\n"); err != nil {
-			return err
-		}
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil && response.StatusCode != http.StatusOK {
-			err = errors.New(response.Status)
-		}
-		return err
-	}
-	known := dial()
-	harness.Must(t, ask(known, "jane"))
-	const more = 10
-	ended := make(chan error, c.maxUnknown+more)
-	for range maxUnknown + more {
-		conn := dial()
-		go func() {
-			_, err := conn.Read(make([]byte, 1))
-			ended <- err
-		}()
-	}
-	for range more {
-		if err := within(t, "a connection is closed", ended); err == nil {
-			t.Error("it received data")
-		}
-	}
-	if err := ask(dial(), user.Anonymous); err != nil {
-		t.Errorf("a new client: %v", err)
-	}
-	if err := ask(known, "jane"); err != nil {
-		t.Errorf("an authenticated client: %v", err)
 	}
 }
 

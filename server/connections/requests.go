@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/sqube/sqube/server/watchtask"
 )
@@ -23,6 +25,7 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		account.secure()
 		ctx := r.Context()
 		if ctx.Err() != nil { // cancelled before it began
 			account.cancelled()
@@ -46,7 +49,10 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 			return
 		}
 		defer watchtask.AtEnd(r, slot.release)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, slotKey{}, slot)))
+		answer := &answer{ResponseWriter: w, account: account}
+		account.waits.add(0, 1)
+		defer watchtask.AtEnd(r, answer.begin)
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r.WithContext(context.WithValue(ctx, slotKey{}, slot)))
 		watchtask.AtEnd(r, func() {
 			// A response that is not read keeps the slot. Over HTTP/1.1 the next request comes only after it is read.
 			if flusher, ok := w.(http.Flusher); ok && r.ProtoMajor == 2 && !account.known.Load() {
@@ -55,6 +61,34 @@ func (c *Connections) Admit(next http.Handler) http.Handler {
 		})
 	})
 }
+
+// answer notices the beginning of a response. From then on, the client has to read.
+type answer struct {
+	http.ResponseWriter
+	account *connection
+	begun   atomic.Bool
+}
+
+func (a *answer) begin() {
+	if !a.begun.Swap(true) {
+		a.account.waits.add(0, -1)
+	}
+}
+
+func (a *answer) WriteHeader(code int) {
+	a.begin()
+	a.ResponseWriter.WriteHeader(code)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if !a.begun.Load() {
+		a.begin()
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the underlying writer.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 type slotKey struct{}
 
