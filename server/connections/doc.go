@@ -6,6 +6,7 @@
 // [UntilDone] makes that count correct. The rest is deadlines, and the state of each connection:
 //
 //	Configure       the limits of the http.Server
+//	Listen          has unauthenticated connections wait for each other, and closes those whose clients do not go on
 //	Admit           counts requests and cancels of each connection
 //	LongRunning     removes the deadlines of long-running requests, and ends watches that are not read
 //	Bodies          ends bodies that do not arrive

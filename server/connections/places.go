@@ -12,9 +12,9 @@ import (
 const (
 	// maxUnknown limits the connections on which no client has authenticated: to this number, or to half of the limit of open files if
 	// that is less. Further ones wait in the kernel.
-	maxUnknown = 8000
-	// maxPlaces limits those of them whose TLS handshake has begun, since each then holds some 64 KiB, and a silent one less than 10. Further
-	// ones wait until one of these has authenticated or is closed.
+	maxUnknown = 4000
+	// maxPlaces limits those of them whose TLS handshake has begun, since each then holds 40 KiB and more, and a silent one 10. Further ones
+	// wait until one of these has authenticated or is closed.
 	maxPlaces = 1000
 
 	// A connection may be closed in favour of another one if the server has waited for its client this long, all in all, and for all
