@@ -34,6 +34,7 @@ func TestQuickRun(t *testing.T) {
 		"busy":          {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"wear":          {"--floor=false --rounds 2 --writes 40 --duration 2s", "sqube-sqlite sqube-postgres"},
 		"churn":         {"--sqube sqlite --floor=false --updates 100 --settle 1ms", "sqube-sqlite"},
+		"clients":       {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"control-plane": {"--sqube sqlite --nodes 2 --pods 4 --replicas 2", "sqube-sqlite"},
 		"definitions":   {"--sqube sqlite --floor=false", "sqube-sqlite"},
 	} {

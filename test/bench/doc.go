@@ -13,6 +13,7 @@
 //	                                                      # and while the cache gets full: pass --sqube-flag --cache-size=32Mi
 //	go run ./test/bench --updates 1000000 churn           # what many updates of few objects leave behind in sqube's databases,
 //	                                                      # and what they cost
+//	go run ./test/bench --peers etcd clients              # 50 to 1,000 clients at once that write and read, under 1 and 20 watches
 //	go run ./test/bench scale                             # 1,000 simulated nodes, 30,000 pods of which some start all the time, and a
 //	                                                      # tenth of that before; on Postgres a server is killed; fails if one of
 //	                                                      # Kubernetes' objectives is missed, or if a node costs more among many

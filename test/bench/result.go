@@ -77,6 +77,8 @@ type result struct {
 	WrittenYear   figure `json:"written_gb_per_year,omitempty"`
 	// Sizes are the sizes of the binaries, in the order of the processes, or of the database, in MB.
 	Sizes []figure `json:"megabytes,omitempty"`
+
+	crowdFigures
 }
 
 // figure is a measurement, printed with at most three decimals.

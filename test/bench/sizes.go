@@ -28,6 +28,7 @@ type sizes struct {
 	Duration    time.Duration // of the steady load of `bench scale`, and of the Leases of `bench wear`
 	Replicas    int           // of each of its Deployments
 	Pace        int           // its pods that start or end per second
+	Clients     int           // at once, at most, of `bench clients`
 	Strict      bool          // a missed target fails the run
 	Profiles    string        // folder for CPU profiles of each phase; empty for none
 }
@@ -36,7 +37,7 @@ var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500, Idlers: 10_000,
 	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
-	Duration: time.Minute, Replicas: 30, Pace: 20, Strict: true,
+	Duration: time.Minute, Replicas: 30, Pace: 20, Clients: 1000, Strict: true,
 }
 
 // quickSizes make a run take seconds, enough to check that every phase works.
@@ -44,7 +45,7 @@ var quickSizes = sizes{
 	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, Watchers: 5, Events: 10, Idlers: 100,
 	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Definitions: 5,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
-	Duration: 4 * time.Second, Replicas: 10, Pace: 20,
+	Duration: 4 * time.Second, Replicas: 10, Pace: 20, Clients: 40,
 }
 
 // flags defines a flag for each of the sizes that a user may choose. The defaults are the current values.

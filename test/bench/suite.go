@@ -24,6 +24,7 @@ var suites = []suite{
 	{name: "wear", phases: wearPhases, sizes: func(s *sizes) { s.Duration = time.Hour }},
 	{name: "history", phases: historyPhases},
 	{name: "churn", phases: churnPhases},
+	{name: "clients", phases: clientsPhases},
 	{name: "control-plane", phases: planePhases, plane: plane{runs: true}, sizes: func(s *sizes) {
 		s.Nodes, s.Pods, s.Replicas, s.Idle = 10, 100, 10, time.Minute
 	}},
