@@ -22,7 +22,7 @@ func k0smotronPhases(n sizes) []phase {
 	churn := slices.Clone(crowdRows)
 	churn[0].unit, churn[1].unit = "lives per s", "p99 ms of a life"
 	churn[2].unit = "lives that succeed, %"
-	churn[5].unit = "CPU µs per life, with the database's"
+	churn[5].unit = "CPU µs per life"
 	var phases []phase
 	for _, clients := range crowds {
 		phases = append(phases, phase{fmt.Sprintf("k0smotron's watch-churn, %d at once", clients), false, lives(n.share(clients), max(1, n.Writes/lifeWrites)), churn})

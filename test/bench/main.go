@@ -98,7 +98,7 @@ func parseWith(defaults sizes, args []string) (options, []string, error) {
 	o := options{sqube: names{"sqlite", "postgres"}, sizes: defaults}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.Var(&o.sqube, "sqube", "engines to measure sqube on, of sqlite and postgres; empty for none")
-	fs.Var(&o.peers, "peers", "peers to build and measure in the same run, of etcd, kine-sqlite and kine-postgres")
+	fs.Var(&o.peers, "peers", "peers to build and measure in the same run, of etcd, kine-sqlite, kine-file (kine on SQLite without its default parameters) and kine-postgres")
 	fs.BoolVar(&o.floor, "floor", true, "measure the transport's limit too")
 	fs.IntVar(&o.rounds, "rounds", 1, "how often to measure each server, in turns; the table shows medians")
 	fs.StringVar(&o.binary, "binary", "", "sqube's binary; by default it builds bin/sqube")

@@ -103,6 +103,10 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server) (shim, error
 		s.DataSize = func() (int64, error) { return filesSize(data) }
 		s.State = filepath.Join(data, "state.db")
 		endpoint = "sqlite://" // without a path: kine's default, with its default settings
+	case "kine-file":
+		s.State = filepath.Join(s.dir, "kine.db")
+		s.DataSize = func() (int64, error) { return filesSize(s.State + "*") }
+		endpoint = "sqlite://" + s.State // as k0smotron's benchmark names a file: without the parameters that kine sets by default
 	case "kine-postgres":
 		db, err := newDatabase(ctx, o, s)
 		if err != nil {
@@ -110,7 +114,7 @@ func shimOf(ctx context.Context, o options, b *binaries, s *server) (shim, error
 		}
 		s.Database, endpoint, s.State = db.Server, db.DSN, db.DSN
 	default:
-		return d, fmt.Errorf("the peers are etcd, kine-sqlite and kine-postgres, not %q", s.Name)
+		return d, fmt.Errorf("the peers are etcd, kine-sqlite, kine-file and kine-postgres, not %q", s.Name)
 	}
 	d.args = []string{"--listen-address", "tcp://" + loopback(port), "--metrics-bind-address", "0", "--endpoint", endpoint}
 	d.binary, err = b.build(ctx, kineProgram)
