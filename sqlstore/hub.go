@@ -25,6 +25,7 @@ type hub struct {
 	telling   sync.Mutex
 	topics    map[Resource]*topic // nil once the hub is closed; changed with telling and mu held, read with either, the topics with telling
 	receivers []*Subscription     // of the current change; kept to reuse the memory
+	told      int                 // subscriptions since deliver last gave way
 
 	mu          sync.Mutex
 	moved       chan struct{}                     // closed when position changes; nil if there are no waiters
@@ -99,11 +100,13 @@ func (h *hub) deliver() {
 				return
 			}
 			h.changed.Wait()
+			h.told = 0
 		}
 		c := h.undelivered[0]
 		h.undelivered, h.delivering = h.undelivered[1:], true
+		behind := len(h.undelivered)
 		h.mu.Unlock()
-		h.tell(c)
+		h.tell(c, behind)
 		h.mu.Lock()
 		h.bytes -= c.size()
 		h.delivering = false
@@ -114,8 +117,9 @@ func (h *hub) deliver() {
 	}
 }
 
-// tell passes a change to the subscriptions it concerns.
-func (h *hub) tell(c *Change) {
+// tell passes a change to the subscriptions it concerns. The more changes wait behind it, the more subscriptions it tells at once: if it gave
+// way as often as the first time, watches would lag ever more behind requests that keep the processors busy.
+func (h *hub) tell(c *Change, behind int) {
 	h.telling.Lock()
 	h.receivers = h.receivers[:0]
 	if topic := h.topics[c.Resource]; topic != nil {
@@ -127,10 +131,12 @@ func (h *hub) tell(c *Change) {
 	}
 	c.holders.Store(1) // the hub, until all subscriptions hold it
 	h.memory.held.Add(c.size())
-	for i, sub := range h.receivers {
-		if i > 0 && i%toldAtOnce == 0 {
+	for _, sub := range h.receivers {
+		if h.told >= toldAtOnce*(1+behind) {
+			h.told = 0
 			runtime.Gosched()
 		}
+		h.told++
 		sub.push(c)
 	}
 	clear(h.receivers)
