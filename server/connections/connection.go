@@ -66,8 +66,14 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Write implements net.Conn.
+func (c *connection) Write(p []byte) (int, error) {
+	c.endTurn() // it may wait for the client
+	return c.Conn.Write(p)
+}
+
 func (c *connection) endTurn() {
-	if c.turn.Swap(false) {
+	if c.turn.Load() && c.turn.Swap(false) {
 		c.all.turns.give()
 	}
 }

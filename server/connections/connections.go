@@ -161,7 +161,8 @@ func (c *Connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// state records the state of a connection. It returns one that has been idle too long, or nil.
+// state records the state of a connection. If too many are idle, it returns the one that has been idle longest and from which no request has
+// arrived meanwhile; otherwise nil.
 func (c *Connections) state(account *connection, state http.ConnState) (oldest *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,9 +186,14 @@ func (c *Connections) state(account *connection, state http.ConnState) (oldest *
 	if c.idle.Len() <= c.maxIdle {
 		return nil
 	}
-	oldest = c.idle.Remove(c.idle.Front()).(*connection)
-	oldest.idle = nil
-	return oldest
+	for e := c.idle.Front(); e != nil; e = e.Next() {
+		if oldest = e.Value.(*connection); !unread(oldest.Conn) {
+			c.idle.Remove(e)
+			oldest.idle = nil
+			return oldest
+		}
+	}
+	return nil
 }
 
 type connectionKey struct{}

@@ -28,7 +28,7 @@ func (t *turns) take(begun bool) {
 	}
 	line.PushBack(turn)
 	t.mu.Unlock()
-	<-turn // soon: who has a turn computes, and gives it back before it waits for its client
+	<-turn // soon: who has a turn computes, and gives it back before it reads or writes
 }
 
 // give gives a turn back.

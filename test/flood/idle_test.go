@@ -136,7 +136,8 @@ func (s *target) dial2(ctx context.Context, config *tls.Config) (net.Conn, error
 	}
 }
 
-// TestFewFiles connects more clients without credentials than the server may open files.
+// TestFewFiles connects more clients than the server may open files: without credentials, which say nothing, and then with credentials, each of
+// which gets the answer to its first request.
 func TestFewFiles(t *testing.T) {
 	t.Parallel()
 	const files = 256
@@ -148,4 +149,5 @@ func TestFewFiles(t *testing.T) {
 	s.under(t, func(ctx context.Context) {
 		s.open(ctx, t, 4*files, func(int) (net.Conn, error) { return s.dial1(ctx, s.anonymous.Clone()) })
 	})
+	s.open(t.Context(), t, 4*files, func(int) (net.Conn, error) { return s.dial1(t.Context(), s.administrator.Clone()) })
 }
