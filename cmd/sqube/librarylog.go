@@ -31,6 +31,7 @@ var harmless = []string{
 	"context canceled",
 	"Post-timeout activity",
 	"http: Handler timeout",
+	"Timeout or abort while handling",
 	`"Failed to encode watch event" err="i/o timeout"`,
 	`Resetting endpoints for master service "kubernetes"`,
 	"Found stale data, removed previous endpoints on kubernetes service",

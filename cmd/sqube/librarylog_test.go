@@ -22,6 +22,8 @@ func TestLibraryLog(t *testing.T) {
 		"not ours":     {`"Failed" err=one two`, `level=ERROR msg="\"Failed\" err=one two"`},
 		"another server was first": {`"Unhandled Error" err="kube-system/a failed with : configmaps \"a\" already exists" logger="UnhandledError"`,
 			`level=DEBUG msg="Unhandled Error" error="kube-system/a failed with : configmaps \"a\" already exists" logger=UnhandledError`},
+		"a client has gone": {`"Timeout or abort while handling" logger="UnhandledError" method="GET" URI="/a"`,
+			`level=DEBUG msg="Timeout or abort while handling" logger=UnhandledError method=GET URI=/a`},
 		"an informer is behind": {`"Unhandled Error" err="syncing default/a: read version: 7 is not as new as written version: 9 for group resource pods"`,
 			`level=DEBUG msg="Unhandled Error" error="syncing default/a: read version: 7 is not as new as written version: 9 for group resource pods"`},
 	} {
