@@ -26,6 +26,7 @@ type hub struct {
 	topics    map[Resource]*topic // nil once the hub is closed; changed with telling and mu held, read with either, the topics with telling
 	receivers []*Subscription     // of the current change; kept to reuse the memory
 	told      int                 // subscriptions since deliver last gave way
+	giveWay   func()              // runtime.Gosched
 
 	mu          sync.Mutex
 	moved       chan struct{}                     // closed when position changes; nil if there are no waiters
@@ -50,7 +51,7 @@ const (
 func newHub(position int64, cache *cache, onChange func(Resource), m *memory) *hub {
 	h := &hub{
 		cache: cache, onChange: onChange, memory: m, topics: map[Resource]*topic{}, waiting: map[Resource]map[*func()]struct{}{},
-		behind: make(chan struct{}, 1), ended: make(chan struct{}),
+		behind: make(chan struct{}, 1), ended: make(chan struct{}), giveWay: runtime.Gosched,
 	}
 	h.changed = sync.NewCond(&h.mu)
 	h.position.Store(position)
@@ -134,7 +135,7 @@ func (h *hub) tell(c *Change, behind int) {
 	for _, sub := range h.receivers {
 		if h.told >= toldAtOnce*(1+behind) {
 			h.told = 0
-			runtime.Gosched()
+			h.giveWay()
 		}
 		h.told++
 		sub.push(c)
