@@ -63,15 +63,39 @@ func newLock(client coordinationclient.LeasesGetter, id string) *resourcelock.Le
 	}
 }
 
+// watchedLock is a Lease that tells when another server is read to hold it.
+type watchedLock struct {
+	resourcelock.Interface
+	taken func()
+}
+
+func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		l.taken()
+	}
+	return record, raw, err
+}
+
 // lead waits for leadership and runs the controllers until it is lost or ctx ends.
 func lead(ctx context.Context, c Config, lock resourcelock.Interface) error {
 	// Leadership outlives ctx, until the controllers have stopped.
 	electing, resign := context.WithCancel(context.WithoutCancel(ctx))
 	acquired := make(chan context.Context)
+	var (
+		elector *leaderelection.LeaderElector
+		err     error
+	)
+	// A process that was paused finds that another leads. The elector alone would let this one lead, too, until renewDeadline.
+	watched := watchedLock{lock, func() {
+		if elector.IsLeader() {
+			resign()
+		}
+	}}
 	// Without ReleaseOnCancel: that releases the Lease before it ends the context of the leader, which may take another
 	// renewDeadline, and even if another server holds the Lease by then.
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: leaseName, Lock: lock,
+	elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: leaseName, Lock: watched,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {

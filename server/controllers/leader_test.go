@@ -28,6 +28,26 @@ func TestLostLease(t *testing.T) {
 	})
 }
 
+// TestTakenLease checks that a leader whose Lease another server has taken, such as while its process was paused, stops its controllers
+// when it next looks, and does not release the Lease.
+func TestTakenLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := &fakeLock{}
+		var taken time.Time
+		time.AfterFunc(time.Minute, func() {
+			taken = time.Now()
+			lock.record.HolderIdentity = "another"
+		})
+		harness.Must(t, lead(t.Context(), Config{}, lock))
+		if took := time.Since(taken); took > retryPeriod {
+			t.Errorf("the controllers stopped after %s, want at most %s", took, retryPeriod)
+		}
+		if got := lock.record.HolderIdentity; got != "another" {
+			t.Errorf("the Lease is held by %q", got)
+		}
+	})
+}
+
 // TestReleasedLease checks that a leader that stops releases its Lease, unless another server has taken it.
 func TestReleasedLease(t *testing.T) {
 	for _, taken := range []bool{false, true} {
@@ -89,6 +109,9 @@ func (l *fakeLock) Create(_ context.Context, record resourcelock.LeaderElectionR
 func (l *fakeLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if err := l.wait(ctx); err != nil {
 		return err
+	}
+	if holder := l.record.HolderIdentity; holder != "" && holder != l.Identity() {
+		return apierrors.NewConflict(coordinationv1.Resource("leases"), leaseName, nil)
 	}
 	l.record = &record
 	return nil
