@@ -36,6 +36,7 @@ func TestQuickRun(t *testing.T) {
 		"churn":         {"--sqube sqlite --floor=false --updates 100 --settle 1ms", "sqube-sqlite"},
 		"clients":       {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"control-plane": {"--sqube sqlite --nodes 2 --pods 4 --replicas 2", "sqube-sqlite"},
+		"large-objects": {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"definitions":   {"--sqube sqlite --floor=false", "sqube-sqlite"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {

@@ -41,6 +41,8 @@ type result struct {
 	RSS         figure `json:"rss_mib,omitempty"`
 	DatabaseRSS figure `json:"database_rss_mib,omitempty"`
 	Anonymous   figure `json:"anonymous_mib,omitempty"`
+	// PeakRSS is the largest RSS during the phase.
+	PeakRSS figure `json:"peak_rss_mib,omitempty"`
 	// RSSEach and AnonymousEach are memory for each definition, node or watch, in KiB.
 	RSSEach       figure `json:"rss_kib_each,omitempty"`
 	AnonymousEach figure `json:"anonymous_kib_each,omitempty"`

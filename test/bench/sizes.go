@@ -14,6 +14,7 @@ type sizes struct {
 	Gets        int           // single reads
 	Lists       int           // lists of each kind
 	Customs     int           // custom resources created, then listed
+	ObjectBytes int           // of each custom resource of `bench large-objects`
 	Watchers    int           // watchers of all ConfigMaps
 	Events      int           // creates that each of them sees
 	Idlers      int           // idle watches of `bench watches`
@@ -34,7 +35,7 @@ type sizes struct {
 }
 
 var defaultSizes = sizes{
-	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, Watchers: 100, Events: 500, Idlers: 10_000,
+	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, ObjectBytes: 100 << 10, Watchers: 100, Events: 500, Idlers: 10_000,
 	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
 	Duration: time.Minute, Replicas: 30, Pace: 20, Clients: 1000, Strict: true,
@@ -42,7 +43,7 @@ var defaultSizes = sizes{
 
 // quickSizes make a run take seconds, enough to check that every phase works.
 var quickSizes = sizes{
-	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, Watchers: 5, Events: 10, Idlers: 100,
+	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, ObjectBytes: 10 << 10, Watchers: 5, Events: 10, Idlers: 100,
 	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Definitions: 5,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
 	Duration: 4 * time.Second, Replicas: 10, Pace: 20, Clients: 40,
@@ -57,6 +58,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Gets, "gets", s.Gets, "single reads")
 	fs.IntVar(&s.Lists, "lists", s.Lists, "lists of each kind; short lists are repeated more often")
 	fs.IntVar(&s.Customs, "customs", s.Customs, "custom resources to create and to list")
+	fs.IntVar(&s.ObjectBytes, "object-bytes", s.ObjectBytes, "size of each custom resource of large-objects")
 	fs.IntVar(&s.Watchers, "watchers", s.Watchers, "watchers of all ConfigMaps")
 	fs.IntVar(&s.Events, "events", s.Events, "creates that each of these watchers sees")
 	fs.IntVar(&s.Idlers, "idle-watches", s.Idlers, "watches without events of watches, on shared connections and on their own")
@@ -74,7 +76,7 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 
 // validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.Watchers, s.Events, s.Idlers, s.Objects, s.Definitions, s.Updates, s.Replicas, s.Pace} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.ObjectBytes, s.Watchers, s.Events, s.Idlers, s.Objects, s.Definitions, s.Updates, s.Replicas, s.Pace} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}

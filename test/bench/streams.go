@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -71,7 +72,7 @@ type eventReader struct {
 }
 
 func newEventReader(stream io.Reader, accept string, buffer int) *eventReader {
-	return &eventReader{stream: bufio.NewReaderSize(stream, buffer), framed: accept == mediaProtobufWatch}
+	return &eventReader{stream: bufio.NewReaderSize(stream, buffer), framed: strings.HasPrefix(accept, mediaProtobuf)}
 }
 
 // next returns the next event, which is valid until the next call.

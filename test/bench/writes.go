@@ -170,22 +170,22 @@ var certificates = kind{collection("bench.example.com/v1", "certificates"), "fro
 // createCertificates creates them after their definition, whose cost is not measured.
 func createCertificates(clients int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
-		if err := s.define(ctx); err != nil {
+		if err := s.define(ctx, certificateCRD, certificates.collection); err != nil {
 			return result{}, err
 		}
 		return create(certificates, clients, s.sizes.Customs)(s, ctx)
 	}
 }
 
-// define creates the definition and waits until the server serves its objects.
-func (s *session) define(ctx context.Context) error {
+// define creates a definition and waits until the server serves its objects.
+func (s *session) define(ctx context.Context, definition []byte, collection string) error {
 	c, err := s.dialer.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer clients{c}.close()
-	if err := c.do(ctx, post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", certificateCRD)); err != nil {
+	if err := c.do(ctx, post(definitionsPath, definition)); err != nil {
 		return err
 	}
-	return whenServed(ctx, retryAfter, func() error { return c.do(ctx, get(certificates.collection)) })
+	return whenServed(ctx, retryAfter, func() error { return c.do(ctx, get(collection)) })
 }
