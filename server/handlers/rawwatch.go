@@ -18,7 +18,7 @@ import (
 )
 
 // rawEvents returns a function that prepares a watch for events made of bytes, if the client requests objects as stored, in JSON or
-// protobuf.
+// protobuf, or for events made of stored metadata.
 func rawEvents(storage rest.Storage, scope *handlers.RequestScope) func(*http.Request) *http.Request {
 	plain := plainStore(storage, scope) != nil
 	kind := metav1.TypeMeta{Kind: scope.Kind.Kind, APIVersion: scope.Kind.GroupVersion().String()}
@@ -27,7 +27,12 @@ func rawEvents(storage rest.Storage, scope *handlers.RequestScope) func(*http.Re
 			return r
 		}
 		options, _, err := negotiation.NegotiateOutputMediaType(r, scope.Serializer, scope)
-		if err != nil || options.Convert != nil {
+		switch {
+		case err != nil:
+			return r
+		case options.Convert != nil && options.Convert.Kind == "PartialObjectMetadata":
+			return r.WithContext(apistorage.WithMetadata(r.Context()))
+		case options.Convert != nil:
 			return r
 		}
 		format, ok := formatOf(options.Accepted.MediaType)

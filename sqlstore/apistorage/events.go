@@ -24,6 +24,13 @@ func WithEvents(ctx context.Context, e Events) context.Context {
 	return context.WithValue(ctx, eventsKey{}, &e)
 }
 
+type metadataKey struct{}
+
+// WithMetadata returns a context for watches whose events have a PartialObjectMetadata for each object. Such watches decode only metadata.
+func WithMetadata(ctx context.Context) context.Context {
+	return context.WithValue(ctx, metadataKey{}, true)
+}
+
 // eventOverhead is how many bytes an event usually adds to its stored object.
 const eventOverhead = 128
 

@@ -30,9 +30,10 @@ type sharedObject struct {
 
 // sharedKey is the key of a sharedObject in sqlstore.Change.Cache.
 type sharedKey struct {
-	storage *Storage
-	last    bool
-	events  Events // zero for objects
+	storage  *Storage
+	last     bool
+	events   Events // zero for objects
+	metadata bool
 }
 
 // derived is a stored object, decoded and encoded. It must not be changed.
@@ -112,7 +113,7 @@ func (d *derived) encoding(id any) *encoding {
 
 // shared returns the object of a change for all watchers of the same kind.
 func (w *watcher) shared(c *sqlstore.Change, event watch.EventType) *sharedObject {
-	key := sharedKey{storage: w.Storage, last: event == watch.Deleted}
+	key := sharedKey{storage: w.Storage, last: event == watch.Deleted, metadata: w.metadata}
 	if w.events != nil {
 		key.events = *w.events
 	}

@@ -34,6 +34,7 @@ type watcher struct {
 	// from is the revision up to which the client has seen everything.
 	from     int64
 	events   *Events // nil if the reader takes objects
+	metadata bool    // it takes only their metadata
 	result   chan watch.Event
 	sub      *sqlstore.Subscription
 	inFlight inFlight
@@ -84,6 +85,7 @@ func (s *Storage) Watch(ctx context.Context, key string, opts storage.ListOption
 		}
 	}
 	w.events, _ = ctx.Value(eventsKey{}).(*Events)
+	w.metadata, _ = ctx.Value(metadataKey{}).(bool)
 	w.inFlight.changed.L = &w.inFlight.mu
 	w.follower = s.store.Follow(ctx)
 	w.ctx = w.follower.Context()

@@ -1,6 +1,7 @@
 package apistorage
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -98,7 +99,14 @@ func (w *watcher) current(r *sqlstore.Record, undecided bool) error {
 
 // object returns the object of a record as it is sent, with revision as its resourceVersion.
 func (w *watcher) object(r *sqlstore.Record, revision int64) (runtime.Object, error) {
-	if w.events == nil {
+	switch {
+	case w.metadata:
+		view := &metav1.PartialObjectMetadata{}
+		if err := w.viewMetadata(w.ctx, r, w.prefix+r.Key, view); err != nil {
+			return nil, err
+		}
+		return view, w.versioner.UpdateObject(view, uint64(revision))
+	case w.events == nil:
 		return w.decoded(r, revision)
 	}
 	raw := &Raw{TypeMeta: w.events.TypeMeta, Format: w.events.Format}
