@@ -27,6 +27,9 @@ type Disk struct {
 	full     unix.Errno // the error when there is no room
 	failSync bool
 	slowSync time.Duration
+	every    int           // each sync of that number is slow
+	syncs    int           // since slowSync changed
+	delayed  int           // of these
 	changed  chan struct{} // closed when slowSync changes
 	slow     int           // syncs being delayed
 }
@@ -83,12 +86,22 @@ func (d *Disk) FailSync(fail bool) {
 }
 
 // SlowSync delays every sync; 0 ends that, also for those being delayed.
-func (d *Disk) SlowSync(by time.Duration) {
+func (d *Disk) SlowSync(by time.Duration) { d.SlowSyncs(1, by) }
+
+// SlowSyncs delays every nth sync, like SlowSync. Flash memory that tidies up does that.
+func (d *Disk) SlowSyncs(n int, by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.slowSync = by
+	d.slowSync, d.every, d.syncs, d.delayed = by, n, 0, 0
 	close(d.changed)
 	d.changed = make(chan struct{})
+}
+
+// Delayed returns how many syncs were delayed since SlowSync or SlowSyncs was called.
+func (d *Disk) Delayed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.delayed
 }
 
 // Syncing returns how many syncs SlowSync is delaying.
@@ -122,6 +135,11 @@ func (d *Disk) decide(c *call) unix.Errno {
 func (d *Disk) sync() unix.Errno {
 	d.mu.Lock()
 	by, changed := d.slowSync, d.changed
+	if d.syncs++; by > 0 && d.syncs%d.every != 0 {
+		by = 0
+	} else if by > 0 {
+		d.delayed++
+	}
 	d.slow++
 	d.mu.Unlock()
 	if by > 0 {

@@ -148,6 +148,13 @@ func TestDisk(t *testing.T) {
 	if took := time.Since(began); took < slow {
 		t.Errorf("a slow sync takes %s, want %s", took, slow)
 	}
+	disk.SlowSyncs(2, slow)
+	for range 4 {
+		c.expect(t, done, "sync", old)
+	}
+	if n := disk.Delayed(); n != 2 {
+		t.Errorf("of 4 syncs, %d were slow, want each second", n)
+	}
 	disk.SlowSync(time.Hour)
 	time.AfterFunc(slow, func() { disk.SlowSync(0) })
 	c.expect(t, done, "sync", old)
