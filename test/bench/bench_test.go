@@ -37,6 +37,7 @@ func TestQuickRun(t *testing.T) {
 		"clients":       {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"control-plane": {"--sqube sqlite --nodes 2 --pods 4 --replicas 2", "sqube-sqlite"},
 		"large-objects": {"--sqube sqlite --floor=false", "sqube-sqlite"},
+		"finished":      {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"definitions":   {"--sqube sqlite --floor=false", "sqube-sqlite"},
 	} {
 		t.Run("bench "+command, func(t *testing.T) {

@@ -31,6 +31,7 @@ var suites = []suite{
 	// A server has time to free what a start took.
 	{name: "definitions", phases: definitionPhases, sizes: func(s *sizes) { s.Rest = 20 * time.Second }},
 	{name: "large-objects", phases: largePhases, sizes: func(s *sizes) { s.Customs, s.Rest = 10_000, 20*time.Second }},
+	{name: "finished", phases: finishedPhases, sizes: func(s *sizes) { s.Pods = 60_000 }},
 	// Kubernetes' SLOs, as far as a small machine can simulate them: as many pods per node, and as many that start or end per second, as
 	// Kubernetes itself is tested with.
 	{name: "scale", phases: scalePhases, plane: plane{runs: true, nodes: true, replicas: true, retention: true}, sizes: func(s *sizes) {
