@@ -70,10 +70,13 @@ func deletePods(s *session, ctx context.Context) (result, error) {
 	})
 }
 
-// deleteFailed deletes by one request.
+// deleteFailed deletes by one request, which it repeats if the server ends it before all are deleted.
 func deleteFailed(s *session, ctx context.Context) (result, error) {
 	r, err := s.load(ctx, 1, 1, func(ctx context.Context, c *client, _ int) error {
-		return c.do(ctx, request{method: http.MethodDelete, path: podsPath + "?fieldSelector=status.phase%3DFailed"})
+		return until(ctx, "the failed pods are deleted", func() (bool, error) {
+			err := c.do(ctx, request{method: http.MethodDelete, path: podsPath + "?fieldSelector=status.phase%3DFailed"})
+			return err == nil, err
+		})
 	})
 	return perPod(r, s.sizes.Pods/3), err
 }
