@@ -45,7 +45,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.admission, err = newAdmission(b, s, a.versions, hooks); err != nil {
+	if a.admission, err = newAdmission(b, s, a, hooks); err != nil {
 		return nil, err
 	}
 	if a.resources, err = newResources(b, s, a.versions, hooks.transport); err != nil {
@@ -116,11 +116,12 @@ func newWebhookClient(b *base) (c webhookClient, err error) {
 	return c, nil
 }
 
-func newAdmission(b *base, s *security, versions *serverstorage.ResourceConfig, hooks webhookClient) (*admission.Chain, error) {
+func newAdmission(b *base, s *security, a *apis, hooks webhookClient) (*admission.Chain, error) {
 	return admission.New(admission.Config{
-		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: parameterInformers{b.informers},
-		Authorizer: s.authorization.Authorizer, Resources: versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
+		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
+		Authorizer: s.authorization.Authorizer, Resources: a.versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
 		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.objects, Tracing: b.outbound.tracing,
+		Published: func(ctx context.Context) bool { return a.crd.Wait(ctx) }, // built after the chain
 	})
 }
 

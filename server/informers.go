@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/sqube/sqube/server/lazyinformer"
@@ -208,20 +207,6 @@ func (s *podSlimmer) shared(template *corev1.PodSpec) *corev1.PodSpec {
 	s.templates[sum] = template
 	s.size += size
 	return template
-}
-
-// parameterInformers are the shared informers for admission policies. A policy may read any field of its parameters, so it
-// gets its own informers for kinds that the shared informers reduce.
-type parameterInformers struct {
-	informers.SharedInformerFactory
-}
-
-// ForResource returns the resource's shared informer, or an error for pods.
-func (f parameterInformers) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if resource == corev1.SchemeGroupVersion.WithResource("pods") {
-		return nil, fmt.Errorf("the shared informers hold only some fields of %s", resource.Resource)
-	}
-	return f.SharedInformerFactory.ForResource(resource)
 }
 
 // startInformers starts the shared informers. It returns an error if one reads a kind that is not served: a feature gate can need an

@@ -51,6 +51,8 @@ type Config struct {
 	// plugin delays requests, and then rejects them.
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
+	// Published waits until the custom resources that existed at the start are in discovery, or until the context ends.
+	Published func(context.Context) bool
 
 	// Authorizer decides what a request may refer to (OwnerReferencesPermissionEnforcement, certificates, policies).
 	Authorizer authorizer.Authorizer
@@ -148,7 +150,8 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 			c.Drained, mapper),
 	}
 	all = append(all, webhookAndQuota...)
-	return append(all, kube...), nil
+	all = append(all, kube...)
+	return append(all, parametersAreStored{c.Informers, dynamicClient, parameterKinds{mapper, c.Client.Discovery(), c.Published, c.Drained}}), nil
 }
 
 // configScheme has the kinds that a file with admission configuration may have at its top level.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,7 @@ func config(t *testing.T, o *Options, objects ...runtime.Object) Config {
 		Loopback:   config,
 		Client:     client,
 		Informers:  f,
+		Published:  func(context.Context) bool { return true },
 		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
 		Resources:  serverstorage.NewResourceConfig(),
 		Services:   services,
