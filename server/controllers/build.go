@@ -145,7 +145,8 @@ func buildRootCAPublisher(_ context.Context, s *runState, c clients) (func(conte
 // buildResourceQuota builds the controller that counts what quotas limit. (Admission rejects requests that exceed them.)
 func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	settings := s.config.Settings.ResourceQuotaController
-	lister := generic.ListerFuncForResourceFunc(s.metadata.ForResource)
+	informers := quotaInformers{s.metadata}
+	lister := generic.ListerFuncForResourceFunc(informers.ForResource)
 	configuration, err := quotainstall.NewQuotaConfigurationForControllers(lister, s.shared)
 	if err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 		QuotaClient:               c.CoreV1(),
 		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),
 		ResyncPeriod:              func() time.Duration { return settings.ResourceQuotaSyncPeriod.Duration },
-		InformerFactory:           s.metadata,
+		InformerFactory:           informers,
 		ReplenishmentResyncPeriod: ResyncPeriod,
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      configuration.IgnoredResources,

@@ -43,6 +43,7 @@ func TestReplicas(t *testing.T) {
 	t.Parallel()
 	replicas := start(t)
 	t.Run("a definition that one has established is served by all", func(t *testing.T) { defineElsewhere(t, replicas) })
+	t.Run("a policy decides by a parameter that was changed on another server", func(t *testing.T) { parameterElsewhere(t, replicas) })
 	t.Run("the controllers move when their server dies or stops", func(t *testing.T) { controllersMove(t, replicas) })
 }
 

@@ -31,7 +31,9 @@ type AggregatedServer struct {
 	CA    []byte // PEM
 	// Answers are bodies by path, with their media types if not JSON, for what is not an object. SetAnswer changes them later.
 	Answers map[string]string
-	server  *httptest.Server
+	// Hangs lets its watches send nothing, not even the bookmark that ends a list.
+	Hangs  bool
+	server *httptest.Server
 
 	mu       sync.Mutex
 	requests []*http.Request
@@ -126,6 +128,9 @@ func (r *AggregatedServer) ServeHTTP(w http.ResponseWriter, request *http.Reques
 		io.WriteString(w, "{")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
+	case r.Hangs && request.URL.Query().Get("watch") != "":
+		w.(http.Flusher).Flush()
+		<-request.Context().Done()
 	case strings.HasPrefix(path, "/apis/"+r.Group+"/v1/"):
 		r.serveObjects(w, request)
 	default:
