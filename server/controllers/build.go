@@ -154,7 +154,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	discover := s.discovery.ServerPreferredNamespacedResources
 	quota, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:               c.CoreV1(),
-		ResourceQuotaInformer:     s.shared.Core().V1().ResourceQuotas(),
+		ResourceQuotaInformer:     recountedQuotas{s.shared.Core().V1().ResourceQuotas()},
 		ResyncPeriod:              func() time.Duration { return settings.ResourceQuotaSyncPeriod.Duration },
 		InformerFactory:           informers,
 		ReplenishmentResyncPeriod: ResyncPeriod,
