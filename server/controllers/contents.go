@@ -2,17 +2,29 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 )
 
 // contents is the namespace controller's client. For each namespace, that controller deletes and then lists the objects of every
 // resource, most of which have none there; for these, no request is sent.
+//
+// It does so in the preferred version. If a conversion webhook fails to convert a custom resource to that version, all are deleted one by
+// one, in the version in which that works.
 type contents struct {
 	metadata.Interface
-	empty func(context.Context, schema.GroupVersionResource, string) (bool, error)
+	empty  func(context.Context, schema.GroupVersionResource, string) (bool, error)
+	rows   func(schema.GroupVersionResource) cache.ListerWatcher // Config.Metadata
+	groups discovery.ServerGroupsInterface
 }
 
 // Resource implements metadata.Interface.
@@ -28,15 +40,18 @@ type resourceContents struct {
 
 // Namespace implements metadata.Getter.
 func (r resourceContents) Namespace(namespace string) metadata.ResourceInterface {
-	return namespaceContents{r.Getter.Namespace(namespace), func(ctx context.Context) bool {
-		empty, err := r.contents.empty(ctx, r.resource, namespace)
-		return err == nil && empty // after an error, the request will show it
-	}}
+	return namespaceContents{r.Getter.Namespace(namespace), r, namespace}
 }
 
 type namespaceContents struct {
 	metadata.ResourceInterface
-	empty func(context.Context) bool
+	of        resourceContents
+	namespace string
+}
+
+func (n namespaceContents) empty(ctx context.Context) bool {
+	empty, err := n.of.contents.empty(ctx, n.of.resource, n.namespace)
+	return err == nil && empty // after an error, the request will show it
 }
 
 // DeleteCollection implements metadata.ResourceInterface.
@@ -44,7 +59,52 @@ func (n namespaceContents) DeleteCollection(ctx context.Context, options metav1.
 	if n.empty(ctx) {
 		return nil
 	}
-	return n.ResourceInterface.DeleteCollection(ctx, options, list)
+	err := n.ResourceInterface.DeleteCollection(ctx, options, list)
+	if !failedInside(err) {
+		return err
+	}
+	stored, ok := n.stored(ctx)
+	if !ok {
+		return err
+	}
+	versions := n.of.contents.versions(n.of.resource)
+	var failed []error
+	for _, object := range stored.Items {
+		if err := n.deleteInAny(ctx, versions, object.Name, options); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", object.Name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// deleteInAny deletes an object in the preferred version, or in one of the others. It returns the preferred version's error.
+func (n namespaceContents) deleteInAny(ctx context.Context, others []metadata.Getter, name string, options metav1.DeleteOptions) error {
+	err := n.ResourceInterface.Delete(ctx, name, options)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	for _, other := range others {
+		if failedInside(err) && other.Namespace(n.namespace).Delete(ctx, name, options) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// versions returns the other versions of the resource's group.
+func (c contents) versions(resource schema.GroupVersionResource) (others []metadata.Getter) {
+	groups, err := c.groups.ServerGroups()
+	if err != nil {
+		return nil // the preferred version has to do
+	}
+	for _, group := range groups.Groups {
+		for _, version := range group.Versions {
+			if group.Name == resource.Group && version.Version != resource.Version {
+				others = append(others, c.Interface.Resource(resource.GroupResource().WithVersion(version.Version)))
+			}
+		}
+	}
+	return others
 }
 
 // List implements metadata.ResourceInterface.
@@ -52,5 +112,34 @@ func (n namespaceContents) List(ctx context.Context, options metav1.ListOptions)
 	if n.empty(ctx) {
 		return &metav1.PartialObjectMetadataList{}, nil
 	}
-	return n.ResourceInterface.List(ctx, options)
+	list, err := n.ResourceInterface.List(ctx, options)
+	if failedInside(err) {
+		if stored, ok := n.stored(ctx); ok {
+			return stored, nil
+		}
+	}
+	return list, err
+}
+
+// stored returns the metadata of the stored custom resources, and false if it can't, also for other kinds.
+func (n namespaceContents) stored(ctx context.Context) (*metav1.PartialObjectMetadataList, bool) {
+	rows := n.of.contents.rows(n.of.resource)
+	if rows == nil {
+		return nil, false
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	found, err := cache.ToListerWithContext(rows).ListWithContext(ctx, metav1.ListOptions{})
+	list, ok := found.(*metav1.PartialObjectMetadataList)
+	if err != nil || !ok {
+		return nil, false
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return o.Namespace != n.namespace })
+	return list, true
+}
+
+// failedInside reports whether the server could not carry out a request, as when it can't read an object in the request's version.
+func failedInside(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError
 }

@@ -82,7 +82,7 @@ func TestContents(t *testing.T) {
 		"unknown":   {empty: true, err: errors.New("the database does not answer"), requests: 2},
 	} {
 		_, client := newTestInformers(t)
-		configMaps := contents{client, func(context.Context, schema.GroupVersionResource, string) (bool, error) {
+		configMaps := contents{Interface: client, empty: func(context.Context, schema.GroupVersionResource, string) (bool, error) {
 			return test.empty, test.err
 		}}.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace("default")
 		if err := configMaps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {

@@ -46,6 +46,7 @@ func TestCorrupt(t *testing.T) {
 		gated.isListed(t)
 		gated.isGuarded(t)
 		gated.isDeleted(t)
+		unconverted(t, kit.NewCluster(t, server.Config(t), server, 2))
 	})
 }
 
