@@ -175,6 +175,34 @@ var customConversion = []kit.Promise{
 		h.Close()
 		fails(t, c.Apply(t, w.At("v1", "a"), "older", w.Widget("a", "{spec: {other: x}}")), "conversion webhook for ")
 	}},
+	{Statement: "a write of the status in another version keeps the managed fields, also if that version has not all fields or its conversion fails", Proof: func(t *testing.T, c *kit.Cluster) {
+		const status = "subresources: {status: {}}"
+		w := c.DefineVersions(t, kit.CRDVersion("v1", "{spec: {type: object, properties: {a: {type: string}}}, status: {type: object, properties: {ready: {type: string}}}}", status),
+			kit.CRDVersion("v2", "{spec: {type: object, properties: {a: {type: string}, b: {type: array, items: {type: string}}}}, status: {type: object, properties: {ready: {type: string}}}}", status, "storage: true"))
+		v2 := w.Group + "/v2"
+		c.Apply(t, w.At("v2", "o"), "owner", kit.With(w.Widget("o", "{spec: {a: x, b: [z]}}"), v2, "apiVersion")).Want(t, http.StatusOK, http.StatusCreated)
+		owned := func() string {
+			t.Helper()
+			for _, entry := range c.Get(t, w.At("v2", "o")).OK(t).Value(t, "metadata", "managedFields").([]any) {
+				if entry := entry.(map[string]any); entry["manager"] == "owner" {
+					return string(kit.JSON(entry["fieldsV1"]))
+				}
+			}
+			return "nothing"
+		}
+		const all = `{"f:spec":{"f:a":{},"f:b":{}}}`
+		kit.Equal(t, owned(), all)
+		c.Patch(t, kit.MergePatch, w.At("v1", "o", "status"), `{"status":{"ready":"1"}}`).OK(t)
+		kit.Equal(t, owned(), all)
+		object := c.Get(t, w.At("v1", "o")).OK(t).Object(t)
+		c.Put(t, w.At("v1", "o", "status"), kit.With(object, "2", "status", "ready")).OK(t)
+		kit.Equal(t, owned(), all)
+		// The entries of v1 now have to be converted by a webhook that is gone.
+		c.Patch(t, kit.MergePatch, kit.Definitions+"/widgets."+w.Group, map[string]any{"spec": map[string]any{"conversion": kit.Manifest("{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://127.0.0.1:1/'}}}")}}).OK(t)
+		harness.Eventually(t, "the webhook has to convert", func() bool { return c.Get(t, w.At("v1", "o")).Code == http.StatusInternalServerError })
+		c.Patch(t, kit.MergePatch, w.At("v2", "o", "status"), `{"status":{"ready":"3"}}`).OK(t)
+		kit.Equal(t, owned(), all)
+	}},
 }
 
 // fails fails the test unless the response is a 500 whose message has these parts. The reason is InternalError for stored
