@@ -25,8 +25,9 @@ import (
 // parameterTimeout is how long a policy waits for a parameter, as long as upstream's plugins wait until they are ready.
 const parameterTimeout = 10 * time.Second
 
-// parametersAreStored lets policies use their parameters as they are stored. Upstream's plugins use informers: these are behind, not
-// synced after a start, and if the last binding of a built-in kind's policy goes, they stop, and later bindings use what they had.
+// parametersAreStored lets policies use their parameters as they are stored. Upstream's plugins use informers, which lag behind and have not
+// synced right after a start. The informer of a built-in kind stops for good when the last binding that uses the kind is deleted, and later
+// bindings then use what it had.
 type parametersAreStored struct {
 	informers informers.SharedInformerFactory
 	objects   dynamic.Interface
@@ -80,8 +81,8 @@ func (k parameterKinds) RESTMapping(kind schema.GroupKind, versions ...string) (
 	return mapper.RESTMapping(kind, versions[0])
 }
 
-// parameterInformers are shared informers of which the plugins use those of policies and bindings. In place of those of parameters,
-// which ForResource returns, they get a lister that reads what is stored.
+// parameterInformers are the shared informers, from which the plugins take those of policies, bindings and namespaces. ForResource, which they
+// call for parameters, returns a lister that reads what is stored.
 type parameterInformers struct {
 	informers.SharedInformerFactory
 	objects dynamic.Interface

@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// quotaPatience is how long the quota controller waits for the informer of a resource. Upstream's counts nothing until all informers have
-// synced, which one aggregated API that never completes a list prevents. Without a resource, it keeps what it has counted of that one.
+// quotaPatience is how long the quota controller waits for the informer of a resource. Upstream's controller counts nothing until all
+// informers have synced, so one aggregated API that never completes a list stops all quotas. Here the controller goes on, and keeps the usage
+// of that resource as it is.
 const quotaPatience = 5 * time.Second
 
 // quotaInformers are the informers of the quota controller.
@@ -28,7 +29,7 @@ func (q quotaInformers) ForResource(gvr schema.GroupVersionResource) (informers.
 
 type awaitedGeneric struct{ informers.GenericInformer }
 
-// Informer returns the informer. It has synced when it has, so the usage of a resource without its objects is an error.
+// Informer returns the informer. Its HasSynced is unchanged, so the lister of a resource that has not synced returns an error.
 func (a awaitedGeneric) Informer() cache.SharedIndexInformer {
 	return awaitedInformer{a.GenericInformer.Informer()}
 }
