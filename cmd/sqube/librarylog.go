@@ -26,10 +26,11 @@ type levelWriter struct {
 // harmless are parts of the libraries' warnings and errors that need no action from an operator: requests that clients gave up, the
 // server's address added to its own Service or found there after a crash, objects that a new cluster does not have yet, objects that
 // another server created or changed first, or whose last write a controller's informer does not have yet, whereupon the library tries
-// again, mistakes that clients are informed of.
+// again, metrics of a controller that starts a second time, mistakes that clients are informed of.
 var harmless = []string{
 	"context canceled",
 	"Post-timeout activity",
+	"post-timeout activity",
 	"http: Handler timeout",
 	"Timeout or abort while handling",
 	`"Failed to encode watch event" err="i/o timeout"`,
@@ -40,6 +41,7 @@ var harmless = []string{
 	`\" already exists"`,
 	"the object has been modified; please apply your changes to the latest version and try again",
 	"is not as new as written version: ",
+	"duplicate metrics collector registration attempted",
 	"The manifest file is empty, ignoring.", // --allow-metric-labels-manifest is not given
 }
 
