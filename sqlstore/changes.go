@@ -31,11 +31,13 @@ func (r settled) Query(ctx context.Context, statement string, args []any, row fu
 	return r.store.run(ctx, b, row)
 }
 
-// HistoryFrom returns the revision from which on all changes are kept.
-func (s *Store) HistoryFrom(ctx context.Context) (revision int64, err error) {
-	b := s.statement().setApart().add("SELECT " + history.From + " FROM counter")
-	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&revision) })
-	return revision, err
+// HistoryFrom returns the revision from which on all changes are kept. It also reports whether a revision was lost: the log has jumped over it,
+// since a state that is gone can have had it.
+func (s *Store) HistoryFrom(ctx context.Context, revision int64) (from int64, lost bool, err error) {
+	b := s.statement().setApart().add("SELECT " + history.From + ", " + dialect.WasLost + " FROM counter")
+	b.args = []any{revision, revision}
+	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&from, &lost) })
+	return from, lost || s.engine.Skipped().Has(revision), err
 }
 
 // HistorySince returns the revision from which on all changes are kept, and when that was.

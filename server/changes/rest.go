@@ -234,6 +234,9 @@ func (r *REST) begin(ctx context.Context, rights *rights, options *internalversi
 			return position{}, nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 		at, err := parseToken(options.Continue)
+		if err == nil {
+			err = r.hadBeen(ctx, at.Snapshot, 0)
+		}
 		return at, nil, err
 	}
 	wanted, err := r.await(ctx, options.ResourceVersion)
@@ -244,9 +247,11 @@ func (r *REST) begin(ctx context.Context, rights *rights, options *internalversi
 	if err != nil {
 		return position{}, nil, apistorage.ClientError(err)
 	}
-	log, err := r.log.Store.Position(ctx)
 	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Kept: since.Revision}
-	if options.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
+	log, err := r.log.Store.Position(ctx)
+	if err == nil && options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		err = r.hadBeen(ctx, wanted, since.Revision)
+	} else {
 		at.Snapshot = log.Revision
 	}
 	kept := &Kept{Revision: fmt.Sprint(max(since.Revision, 1)), Since: metav1.NewTime(time.UnixMilli(since.At).UTC())}
@@ -256,9 +261,18 @@ func (r *REST) begin(ctx context.Context, rights *rights, options *internalversi
 	return at, kept, apistorage.ClientError(err)
 }
 
+// hadBeen returns an error unless the log has been at a revision, from an oldest one on.
+func (r *REST) hadBeen(ctx context.Context, revision, oldest int64) error {
+	_, lost, err := r.log.Store.HistoryFrom(ctx, revision)
+	if err == nil && (lost || revision < oldest) {
+		return apierrors.NewResourceExpired(fmt.Sprintf("the changes at resourceVersion %d are no longer kept: list again without it", revision))
+	}
+	return apistorage.ClientError(err)
+}
+
 // stillKept returns an error if changes after those of the last page have been removed since the list began.
 func (r *REST) stillKept(ctx context.Context, at position) error {
-	kept, err := r.log.Store.HistoryFrom(ctx)
+	kept, _, err := r.log.Store.HistoryFrom(ctx, at.Snapshot)
 	if err == nil && kept > max(at.Kept, at.Last) {
 		return apierrors.NewResourceExpired("changes of this list are no longer kept: list again without the continue token")
 	}

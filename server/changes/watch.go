@@ -138,10 +138,10 @@ func (w *watcher) read() error {
 	return err
 }
 
-// stillKept returns an error if changes after the last one that the client has seen were removed.
+// stillKept returns an error if changes after the last one that the client has seen were removed, or what it has seen was lost.
 func (w *watcher) stillKept(ctx context.Context) error {
-	kept, err := w.log.Store.HistoryFrom(ctx)
-	if err == nil && w.last < kept {
+	kept, lost, err := w.log.Store.HistoryFrom(ctx, w.last)
+	if err == nil && (w.last < kept || lost) {
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.last, kept))
 	}
 	return apistorage.ClientError(err)

@@ -74,10 +74,11 @@ func walked(err error) error {
 	return apistorage.ClientError(err)
 }
 
-// begin returns the oldest revision at which everything is known as it was.
-func (p *past) begin(ctx context.Context) (int64, error) {
-	revision, err := p.log.Store.HistoryFrom(ctx)
-	return revision, apistorage.ClientError(err)
+// begin returns the oldest revision at which everything is known as it was, and whether nothing is known of another revision, since what
+// was then was lost.
+func (p *past) begin(ctx context.Context, other int64) (revision int64, lost bool, err error) {
+	revision, lost, err = p.log.Store.HistoryFrom(ctx, other)
+	return revision, lost, apistorage.ClientError(err)
 }
 
 // revisionAt returns the last revision of a moment.

@@ -89,7 +89,7 @@ func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
 		resource := schema.ParseGroupResource(c.Resources[0])
 		q.Resource = &history.Resource{Group: resource.Group, Name: resource.Resource}
 	}
-	begin, err := s.past.begin(ctx)
+	begin, _, err := s.past.begin(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -207,12 +207,15 @@ func (s *selection) since(ctx context.Context, k key, to *Moment) error {
 	if to.Before != 0 {
 		revision = to.Before - 1
 	}
-	begin, err := s.past.begin(ctx)
+	begin, lost, err := s.past.begin(ctx, revision)
 	if err == nil && to.Time != nil {
 		revision, err = s.past.revisionAt(ctx, to.Time.Time)
 	}
 	if err != nil {
 		return err
+	}
+	if lost {
+		return refuse("what was at revision %d was lost when the database was restored or its server failed: name another moment", revision)
 	}
 	if revision < begin {
 		return refuse("history reaches back to revision %d: what was at %d is not known any more", begin, revision)

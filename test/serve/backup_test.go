@@ -73,6 +73,8 @@ func TestBackupRestore(t *testing.T) {
 		moment := setData(t, c, "kept", "between")
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 		last := setData(t, c, "new", "after")
+		page, err := changesIn(t, s.Kubeconfig, "default").List(t.Context(), metav1.ListOptions{Limit: 1})
+		harness.Must(t, err)
 
 		// A past moment, in a new database, while the server runs.
 		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
@@ -121,9 +123,10 @@ func TestBackupRestore(t *testing.T) {
 			}
 		}
 		// Clients that have seen what came after the backup must relist, and no version is used twice.
-		_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{ResourceVersion: last, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("a list at a lost revision returns %v", err)
+		isLost(t, c, number(t, last))
+		areLost(t, again.Kubeconfig, number(t, last))
+		if _, err := changesIn(t, again.Kubeconfig, "default").List(t.Context(), metav1.ListOptions{Continue: page.GetContinue()}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("a list of changes goes on at a lost revision: %v", err)
 		}
 		if version := setData(t, c, "new", "again"); number(t, version) <= number(t, last) {
 			t.Errorf("version %s comes after %s", version, last)

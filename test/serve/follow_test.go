@@ -13,7 +13,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/test/faults"
 	"github.com/sqube/sqube/test/harness"
@@ -108,6 +110,7 @@ func TestFollow(t *testing.T) {
 		isAsItWas(t, c, moment, map[string]string{"kept": "then", "gone": "soon"})
 		isAsItWas(t, c, last, want)
 		isLost(t, c, number(t, last)+1000)
+		areLost(t, again.Kubeconfig, number(t, last)+1000)
 		if text := undo(t, again.Kubeconfig, "configmap/gone", "-n", "default", "--apply"); data(t, c, "gone") != "soon" {
 			t.Errorf("the undo of a deletion before the restore prints\n%s", text)
 		}
@@ -165,6 +168,30 @@ func isLost(t *testing.T, c kubernetes.Interface, revision int) {
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a list at revision %d, which is lost, returns %v", revision, err)
 	}
+}
+
+// areLost asks for the changes, and for an undo, at a revision that a restored database has jumped over.
+func areLost(t *testing.T, kubeconfig string, revision int) {
+	t.Helper()
+	changes, at := changesIn(t, kubeconfig, "default"), fmt.Sprint(revision)
+	_, list := changes.List(t.Context(), metav1.ListOptions{ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	_, watch := changes.Watch(t.Context(), metav1.ListOptions{ResourceVersion: at})
+	for what, err := range map[string]error{"list": list, "watch": watch} {
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("a %s of changes at revision %s, which is lost, returns %v", what, at, err)
+		}
+	}
+	if text := undo(t, kubeconfig, "configmap/kept", "-n", "default", "--to", at); !strings.Contains(text, "was lost") && !strings.Contains(text, "is not known any more") {
+		t.Errorf("an undo to revision %s, which is lost, prints\n%s", at, text)
+	}
+}
+
+// changesIn returns a client for the changes in a namespace.
+func changesIn(t *testing.T, kubeconfig, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	harness.Must(t, err)
+	return dynamic.NewForConfigOrDie(config).Resource(changesResource).Namespace(namespace)
 }
 
 // restoresMoment restores the moment when "kept" was "then" and "gone" existed, which only the backup has.

@@ -83,6 +83,7 @@ func TestPastAfterKills(t *testing.T) {
 				isLost(t, c, revision)
 			}
 		}
+		areLost(t, again.Kubeconfig, slices.Max(revisions(written)))
 		again.Stop(t)
 	})
 }
