@@ -100,9 +100,12 @@ func jsonOf(value any, left *int) (text *apiextensionsv1.JSON, cut *int, err err
 	return &apiextensionsv1.JSON{Raw: raw}, cut, nil
 }
 
+// overhead is roughly how many bytes a change takes besides its objects or fields.
+const overhead = 1000
+
 // size is roughly how much memory the change takes.
 func (c *Change) size() int {
-	const overhead, fieldOverhead = 1000, 100
+	const fieldOverhead = 100
 	size := overhead
 	for _, f := range c.Changed {
 		size += fieldOverhead + len(f.Path)

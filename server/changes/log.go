@@ -100,7 +100,11 @@ func (l *Log) MayGet(u user.Info) func(ctx context.Context, resource schema.Grou
 	}
 }
 
+// errTooMuch is returned for a selection that reads more than it may.
+var errTooMuch = errors.New("the selection reads too many changes")
+
 func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Entry) error) error {
+	read := 0
 	return l.Store.Changes(ctx, s.Query, func(c *history.Change) error {
 		if internal[sqlstore.Resource{Group: c.Group, Name: c.Resource}] || !s.matchesRow(c) {
 			return nil
@@ -123,6 +127,9 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if read += overhead + len(c.Previous) + len(c.Value); s.mostRead > 0 && read > s.mostRead {
+			return errTooMuch
 		}
 		e := l.entry(ctx, c)
 		if !s.matchesKind(e.head.Kind) || len(s.paths) > 0 && !s.matchesPaths(e.paths()) {

@@ -60,6 +60,9 @@ func (*REST) Categories() []string { return nil }
 // maxListBytes limits a list, which is in memory as a whole.
 const maxListBytes = 32 << 20
 
+// maxListRead limits what a list without a limit reads, so that one that is refused has not been computed for long.
+const maxListRead = 64 << 20
+
 // pageTime limits the search for the changes of a page. A page that then has fewer, or none, has a continue token.
 const pageTime = time.Second
 
@@ -115,8 +118,11 @@ func (r *REST) reader(ctx context.Context) (*reader, error) {
 
 func (r *reader) each(ctx context.Context, s *Selection, yield func(*Entry) error) error {
 	err := r.log.each(ctx, r.rights, s, yield)
-	if errors.Is(err, errEnough) {
+	switch {
+	case errors.Is(err, errEnough):
 		return nil
+	case errors.Is(err, errTooMuch):
+		return apierrors.NewRequestEntityTooLargeError("the changes are too many for one list: give a limit, and list them in pages, or select fewer")
 	}
 	return apistorage.ClientError(err)
 }
@@ -199,6 +205,9 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	list := &ChangeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(at.Snapshot)}, Kept: kept, Items: []Change{}}
 	bytes, due := 0, time.Now().Add(pageTime)
 	looking := at.Last
+	if options.Limit == 0 {
+		s.mostRead = maxListRead
+	}
 	s.looking = func(revision int64) error {
 		at.Last, looking = looking, revision
 		if options.Limit > 0 && at.Last != began.Last && time.Now().After(due) {
@@ -213,7 +222,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 			list.Continue = at.token()
 			return errEnough
 		case full:
-			return apierrors.NewRequestEntityTooLargeError("the changes are too many for one list: give a limit, and list them in pages, or select fewer")
+			return errTooMuch
 		}
 		c, err := reader.change(ctx, e, false)
 		c.TypeMeta = metav1.TypeMeta{} // as in other lists

@@ -43,7 +43,9 @@ type Selection struct {
 	// Only limits it further, by what is known without the objects; nil for no limit.
 	Only func(*history.Change) bool
 	// looking is called with the revision of each change that the user may see, before its object is compared; its error ends the read.
-	looking      func(revision int64) error
+	looking func(revision int64) error
+	// mostRead ends the read with errTooMuch after so many bytes of objects; 0 for no limit.
+	mostRead     int
 	terms        []fields.Requirement // of compared
 	paths        []string             // changed paths, or prefixes of them
 	since, until time.Time            // zero for none
