@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/sqube/sqube/server/codecs"
 )
 
 // GroupVersion is that of the API.
@@ -44,28 +45,14 @@ func init() {
 
 // Group returns the group with the given storages.
 func Group(storages map[string]rest.Storage) *genericapiserver.APIGroupInfo {
-	codecs := serializer.NewCodecFactory(Scheme)
 	return &genericapiserver.APIGroupInfo{
 		PrioritizedVersions:          []schema.GroupVersion{GroupVersion},
 		VersionedResourcesStorageMap: map[string]map[string]rest.Storage{GroupVersion.Version: storages},
 		OptionsExternalVersion:       &schema.GroupVersion{Version: "v1"},
 		Scheme:                       Scheme,
 		ParameterCodec:               metav1.ParameterCodec,
-		NegotiatedSerializer:         textual{codecs},
+		NegotiatedSerializer:         codecs.WithoutProtobuf(Scheme),
 	}
-}
-
-// textual leaves protobuf out, which the kinds do not have.
-type textual struct{ runtime.NegotiatedSerializer }
-
-func (t textual) SupportedMediaTypes() []runtime.SerializerInfo {
-	var kept []runtime.SerializerInfo
-	for _, info := range t.NegotiatedSerializer.SupportedMediaTypes() {
-		if info.EncodesAsText {
-			kept = append(kept, info)
-		}
-	}
-	return kept
 }
 
 // Questions serve a resource of the group whose objects can only be created, and are returned with an answer instead of being stored.

@@ -3,8 +3,10 @@ package codecs
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
@@ -14,15 +16,38 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-var withCBOR = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
+var inCBOR = serializer.WithSerializer(cbor.NewSerializerInfo)
+
+var withCBOR = serializer.NewCodecFactory(legacyscheme.Scheme, inCBOR)
 
 // Serving returns codecs of JSON, YAML, protobuf and, where the feature gate CBORServingAndStorage is on, CBOR (KEP-4222):
 // the media types of resources.
 func Serving() serializer.CodecFactory {
-	if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
+	if servesCBOR() {
 		return withCBOR
 	}
 	return legacyscheme.Codecs
+}
+
+// WithoutProtobuf returns codecs of the media types of Serving for the kinds of a scheme, which have no protobuf.
+func WithoutProtobuf(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
+	if servesCBOR() {
+		return withoutProtobuf{serializer.NewCodecFactory(scheme, inCBOR)}
+	}
+	return withoutProtobuf{serializer.NewCodecFactory(scheme)}
+}
+
+func servesCBOR() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage)
+}
+
+type withoutProtobuf struct{ serializer.CodecFactory }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (c withoutProtobuf) SupportedMediaTypes() []runtime.SerializerInfo {
+	return slices.DeleteFunc(slices.Clone(c.CodecFactory.SupportedMediaTypes()), func(info runtime.SerializerInfo) bool {
+		return info.MediaType == runtime.ContentTypeProtobuf
+	})
 }
 
 // General returns codecs of JSON, YAML and protobuf: the media types of discovery, and of refusals before a request reaches a

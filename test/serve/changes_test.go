@@ -61,6 +61,7 @@ func TestChanges(t *testing.T) {
 		t.Run("owners", f.owners)
 		t.Run("secrets", f.secretValues)
 		t.Run("documents", f.documents)
+		t.Run("CBOR", f.inCBOR)
 		t.Run("watch", f.watch)
 		t.Run("exact", f.exact)
 		t.Run("former", f.former)

@@ -3,10 +3,15 @@ package serve
 import (
 	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/test/concepts/kit"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -64,5 +69,37 @@ func (f *history) documents(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(where)); !slices.Equal(got, want) {
 			t.Errorf("%s has %q, want %q", path, got, want)
 		}
+	}
+}
+
+// inCBOR compares what the resources of the group send and are sent as CBOR with JSON.
+func (f *history) inCBOR(t *testing.T) {
+	const changes = "/apis/history.sqube.io/v1alpha1/namespaces/shop/changes"
+	client := kit.NewClient(t, f.config)
+	revisions, _ := f.list(t, "", "shop", metav1.ListOptions{FieldSelector: "name=settings"})
+	paths := []string{changes + "/" + revisions[1], changes + "?fieldSelector=name=settings&resourceVersionMatch=Exact&resourceVersion=" + revisions[1]}
+	for _, path := range paths {
+		kit.Equal(t, client.GetAs(t, kit.CBOR, path).OK(t).DecodeAs(t, kit.CBOR), client.Get(t, path).OK(t).Object(t))
+	}
+	watch := client.WatchAs(t, 1, kit.Header{"Accept", kit.CBOR}, changes+"?watch=true&fieldSelector=name=settings&resourceVersion="+revisions[0])
+	kit.Equal(t, watch.Header.Get("Content-Type"), runtime.ContentTypeCBORSequence)
+	kit.Equal(t, watch.Events(t)[0].Object["changed"], client.Get(t, paths[0]).OK(t).Object(t)["changed"])
+
+	settings := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "settings"}
+	for resource, spec := range map[string]map[string]any{
+		"undos":   {"object": settings, "to": map[string]any{"revision": number(t, revisions[0])}},
+		"queries": {"sql": "SELECT 1 AS n, 'text' AS t, NULL AS z"},
+	} {
+		kinds := map[string]string{"undos": "Undo", "queries": "Query"}
+		question := map[string]any{"apiVersion": changesResource.GroupVersion().String(), "kind": kinds[resource], "spec": spec}
+		var answers []any
+		for _, mediaType := range []string{runtime.ContentTypeJSON, kit.CBOR} {
+			headers := kit.Header{"Content-Type", mediaType, "Accept", mediaType}
+			answer := client.Send(t, http.MethodPost, "/apis/history.sqube.io/v1alpha1/"+resource, headers, kit.EncodeAs(t, mediaType, question))
+			status := answer.Created(t).DecodeAs(t, mediaType)["status"].(map[string]any)
+			delete(status, "milliseconds")
+			answers = append(answers, status)
+		}
+		kit.Equal(t, answers[1], answers[0])
 	}
 }
