@@ -183,6 +183,15 @@ func (n *servedNames) Definition(resource schema.GroupResource) (string, bool) {
 	return crd.Definition(resource)
 }
 
+func (n *servedNames) HasPlainStatus(resource schema.GroupVersionResource) bool {
+	name, custom := n.Definition(resource.GroupResource())
+	if !custom {
+		return false
+	}
+	d, err := n.custom.Informer().Lister().Get(name)
+	return err != nil || crd.HasPlainStatus(d, resource.Version)
+}
+
 func (n *servedNames) Hidden(ctx context.Context, resource schema.GroupResource) *changes.Hidden {
 	name, custom := n.Definition(resource)
 	if !custom {

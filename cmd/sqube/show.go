@@ -8,11 +8,15 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
@@ -26,7 +30,8 @@ func showCommand() *cobra.Command {
 		Use:   "show RESOURCE NAME",
 		Short: "Print an object as it is, or as it was at a revision or a time, ready for kubectl apply",
 		Long: `Print an object as it is, or as it was at a revision (see sqube history) or a time,
-ready for kubectl apply: without its status and the fields that the server sets.
+ready for kubectl apply: without its status (unless that is a plain field of a custom
+resource) and the fields that the server sets.
 Of a deleted object, it prints the last version, and on standard error when and by whom
 the object was deleted.
 
@@ -52,7 +57,11 @@ the object was deleted.
 			if err != nil {
 				return i.about(err)
 			}
-			text, err := shown(stored, whole)
+			plain, err := i.hasPlainStatus(cmd.Context(), stored)
+			if err != nil {
+				return err
+			}
+			text, err := shown(stored, whole, plain)
 			if err != nil {
 				return i.about(err)
 			}
@@ -91,14 +100,43 @@ func (i *inspector) deleted(ctx context.Context, notes io.Writer) (last *inspect
 	return last, nil
 }
 
+// hasPlainStatus reports whether the status of a stored object is a field like others: it is a custom resource whose definition, if that still
+// exists, says so.
+func (i *inspector) hasPlainStatus(ctx context.Context, stored []byte) (plain bool, err error) {
+	name, custom := crd.Definition(schema.GroupResource{Group: i.object.Resource.Group, Resource: i.object.Resource.Name})
+	if !custom {
+		return false, nil
+	}
+	version, err := inspect.At(ctx, i.reader, inspect.Object{Resource: definitions, Namespaces: []string{""}, Name: name}, 0)
+	if errors.Is(err, inspect.ErrAbsent) || errors.Is(err, inspect.ErrUnknown) {
+		return true, nil
+	}
+	var value []byte
+	if err == nil {
+		value, err = decrypt(ctx, i.keys, definitions, version.Key, version.Value)
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err == nil {
+		err = json.Unmarshal(value, &definition)
+	}
+	var object unstructured.Unstructured
+	if err == nil {
+		err = object.UnmarshalJSON(stored)
+	}
+	if err != nil {
+		return false, fmt.Errorf("customresourcedefinitions.apiextensions.k8s.io %s: %w", name, err)
+	}
+	return crd.HasPlainStatus(&definition, object.GroupVersionKind().Version), nil
+}
+
 // shown returns a stored object as YAML.
-func shown(stored []byte, whole bool) ([]byte, error) {
+func shown(stored []byte, whole, plainStatus bool) ([]byte, error) {
 	var object map[string]any
 	if err := json.Unmarshal(stored, &object); err != nil { // keeps all digits of integers, unlike encoding/json
 		return nil, err
 	}
 	if !whole {
-		undo.Unset(object)
+		undo.Unset(object, plainStatus)
 	}
 	return terminal.YAML(object)
 }

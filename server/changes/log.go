@@ -38,6 +38,9 @@ type Served interface {
 	KindOf(schema.GroupResource) (schema.GroupVersionKind, bool)
 	// Definition returns the name that the CustomResourceDefinition of a resource has, or had; false for a resource of Kubernetes itself.
 	Definition(schema.GroupResource) (name string, custom bool)
+	// HasPlainStatus reports whether the status of a resource's objects is a field like others: custom resources without the subresource status
+	// have one. So it is for all that is known of a definition that is gone.
+	HasPlainStatus(schema.GroupVersionResource) bool
 	// Hidden returns which values of the resource's objects are secret; nil if none are.
 	Hidden(context.Context, schema.GroupResource) *Hidden
 }

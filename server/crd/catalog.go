@@ -94,6 +94,12 @@ func Stored(custom schema.GroupResource) schema.GroupResource {
 	return custom
 }
 
+// HasPlainStatus reports whether the status of custom resources in a version is a field like others, since they have no subresource for it.
+func HasPlainStatus(d *apiextensionsv1.CustomResourceDefinition, version string) bool {
+	on, err := apihelpers.GetSubresourcesForVersion(d, version)
+	return err != nil || on == nil || on.Status == nil // an error means that there is no such version
+}
+
 // Definition returns the name of the definition of a resource, which it has in rows. It returns false for the resources of Kubernetes.
 func Definition(stored schema.GroupResource) (name string, custom bool) {
 	plural, separate := strings.CutPrefix(stored.Resource, customPrefix)

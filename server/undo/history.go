@@ -123,7 +123,8 @@ func (c *change) versions(ctx context.Context) (before, after map[string]any, er
 	if before, err = decode(e.Before); err == nil {
 		after, err = decode(e.After)
 	}
-	return strip(before), strip(after), err
+	k, served := c.key(), c.log.Served
+	return k.strip(served, before), k.strip(served, after), err
 }
 
 // marks reports whether the object was marked for deletion before and after the change.

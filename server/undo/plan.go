@@ -216,18 +216,18 @@ func (p *planner) step(ctx context.Context, sub *subject) (*Step, error) {
 	if err := p.decide(ctx, step, sub, r, live); err != nil {
 		return nil, err
 	}
-	return step, step.work.set(p.account, step, r.object, live)
+	return step, step.work.set(p.account, step, r, live)
 }
 
 // set sets what the step needs of what the object becomes and is.
-func (w *work) set(account *account, step *Step, object map[string]any, live *unstructured.Unstructured) (err error) {
+func (w *work) set(account *account, step *Step, r *reverted, live *unstructured.Unstructured) (err error) {
 	switch step.Action {
 	case Create:
-		o := &unstructured.Unstructured{Object: object}
+		o := &unstructured.Unstructured{Object: r.object}
 		w.owners = o.GetOwnerReferences()
-		w.object, err = json.Marshal(object)
+		w.object, err = json.Marshal(r.object)
 	case Update:
-		w.patch, err = json.Marshal(mergePatch(strip(live.DeepCopy().Object), object))
+		w.patch, err = json.Marshal(mergePatch(r.now, r.object))
 	}
 	if err != nil {
 		return err
@@ -248,15 +248,13 @@ func (w *work) set(account *account, step *Step, object map[string]any, live *un
 
 // decide sets the action of a step.
 func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *reverted, live *unstructured.Unstructured) error {
-	w := step.work
-	var current map[string]any
+	w, current := step.work, r.now
 	if live != nil {
 		for _, c := range sub.changes {
 			if c.Operation == deletion && c.UID != string(live.GetUID()) {
 				p.uids[c.UID] = string(live.GetUID())
 			}
 		}
-		current = strip(live.DeepCopy().Object)
 	}
 	switch {
 	case r.reason != "":

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -18,6 +19,7 @@ type subject struct {
 	changes []*change // the newest first, from the first that is taken back
 	undone  map[int64]bool
 	marking map[string]*change // the changes that marked it for deletion, by its uid
+	served  changes.Served
 }
 
 // load reads which changes there are of objects, of each back to the first that is taken back.
@@ -25,7 +27,7 @@ func (s *selection) load(ctx context.Context, keys ...key) (map[key]*subject, er
 	subjects, first := map[key]*subject{}, map[key]int64{}
 	q := history.Query{After: math.MaxInt64}
 	for i, k := range keys {
-		subjects[k], first[k] = &subject{key: k, undone: s.undone[k], marking: map[string]*change{}}, s.first(k)
+		subjects[k], first[k] = &subject{key: k, undone: s.undone[k], marking: map[string]*change{}, served: s.past.log.Served}, s.first(k)
 		q.After = min(q.After, first[k]-1)
 		switch own := k.query(); {
 		case i == 0:
@@ -113,7 +115,8 @@ const ending = "it is being deleted: its finalizers must go first"
 
 // reverted is what an object becomes.
 type reverted struct {
-	object    map[string]any // stripped; nil if it is not there
+	now       map[string]any // what it is, stripped; nil if it is not there
+	object    map[string]any // what it becomes, likewise
 	uid       string         // of the former object that comes back, or of the live one
 	touched   bool           // some change did more than change the status
 	conflicts []Conflict
@@ -124,7 +127,8 @@ type reverted struct {
 func (s *subject) revert(ctx context.Context, live *unstructured.Unstructured, force bool) (*reverted, error) {
 	r := &reverted{}
 	if live != nil {
-		r.object, r.uid = strip(live.DeepCopy().Object), string(live.GetUID())
+		r.now, r.uid = s.strip(s.served, live.DeepCopy().Object), string(live.GetUID())
+		r.object = r.now
 		if c := s.marking[r.uid]; c != nil && s.undone[c.ID] && live.GetDeletionTimestamp() != nil {
 			r.touched, r.reason = true, ending
 			return r, nil

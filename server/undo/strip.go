@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sqube/sqube/server/changes"
 )
 
 // lastApplied is an annotation in which kubectl apply repeats the object.
@@ -17,12 +20,14 @@ var ours = []string{
 	"volume.beta.kubernetes.io/storage-provisioner", "endpoints.kubernetes.io/last-change-trigger-time",
 }
 
-// strip returns what clients set of an object: all but its status and what the server and controllers keep in its metadata. It changes object.
-func strip(object map[string]any) map[string]any {
+// strip returns what clients set of an object with that key: all but its status, unless that is a plain field, and what the server and
+// controllers keep in its metadata. It changes object.
+func (k key) strip(served changes.Served, object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
-	metadata := Unset(object)
+	version := (&unstructured.Unstructured{Object: object}).GroupVersionKind().Version
+	metadata := Unset(object, served.HasPlainStatus(schema.GroupVersionResource{Group: k.group, Version: version, Resource: k.resource}))
 	if finalizers, ok := metadata["finalizers"].([]any); ok {
 		kept := slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" || f == "orphan" })
 		if metadata["finalizers"] = kept; len(kept) == 0 {
@@ -40,9 +45,12 @@ func strip(object map[string]any) map[string]any {
 	return object
 }
 
-// Unset removes from an object what clients do not set, its status and a part of its metadata, and returns the rest of that.
-func Unset(object map[string]any) (metadata map[string]any) {
-	delete(object, "status")
+// Unset removes from an object what clients do not set, its status, unless that is a plain field, and a part of its metadata, and returns the
+// rest of that.
+func Unset(object map[string]any, plainStatus bool) (metadata map[string]any) {
+	if !plainStatus {
+		delete(object, "status")
+	}
 	metadata, _ = object["metadata"].(map[string]any)
 	for _, name := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"} {
 		delete(metadata, name)

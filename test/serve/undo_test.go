@@ -35,7 +35,7 @@ func TestUndo(t *testing.T) {
 				t.Errorf("the server logs %s", log)
 			}
 		})
-		f := &undone{kubeconfig: s.Kubeconfig}
+		f := &undone{s.Kubeconfig, engine.Datastore}
 		tests := map[string]func(*testing.T){"script": f.script, "spare": f.spare}
 		if engine.Name == "sqlite" { // the others are about what is on top of the store
 			maps.Copy(tests, map[string]func(*testing.T){
@@ -49,7 +49,7 @@ func TestUndo(t *testing.T) {
 }
 
 // undone is a cluster whose changes are taken back.
-type undone struct{ kubeconfig string }
+type undone struct{ kubeconfig, datastore string }
 
 // as returns a kubeconfig of a user in the groups.
 func (f *undone) as(t *testing.T, user string, groups ...string) string {

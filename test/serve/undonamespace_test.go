@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -179,6 +180,7 @@ func (f *undone) definition(t *testing.T) {
 	for i := range 20 {
 		gadget := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "gadget", "metadata": map[string]any{"name": fmt.Sprint("g", i)}, "spec": map[string]any{"size": int64(7)},
+			"status": map[string]any{"color": "red"}, // a field like others: the definition has no subresource for it
 		}}
 		harness.Retry(t, "gadgets are served", func() error {
 			_, err := gadgets.Namespace([]string{"gadgets-a", "gadgets-b"}[i%2]).Create(ctx, gadget, metav1.CreateOptions{})
@@ -199,11 +201,21 @@ func (f *undone) definition(t *testing.T) {
 		harness.Must(t, err)
 		wrong := slices.ContainsFunc(all.Items, func(g unstructured.Unstructured) bool {
 			size, _, _ := unstructured.NestedInt64(g.Object, "spec", "size")
-			return size != 7
+			color, _, _ := unstructured.NestedString(g.Object, "status", "color")
+			return size != 7 || color != "red"
 		})
 		if len(all.Items) != 20 || wrong {
 			t.Errorf("what came back is %v", all.Items)
 		}
+	}
+	for _, name := range []string{"g0", "g2"} {
+		_, err := gadgets.Namespace("gadgets-a").Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"color":"blue"}}`), metav1.PatchOptions{FieldManager: "painter"})
+		harness.Must(t, err)
+	}
+	has(t, undo(t, carl, "--manager", "painter", "--apply"), `    .status.color: "blue" → "red"`, totals(0, 2, 0, 0))
+	expect()
+	if text := succeeds(t, []string{"show", "gadgets.example.com", "g0", "-n", "gadgets-a", "--datastore", f.datastore}); !strings.Contains(text, "color: red") {
+		t.Errorf("a gadget is shown as\n%s", text)
 	}
 	remove()
 	printed := undo(t, carl, "crd/gadgets.example.com", "--apply")
