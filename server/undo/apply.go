@@ -157,7 +157,11 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 	resource := version.WithResource(w.resource)
 	switch step.Action {
 	case Create:
-		return p.create(ctx, step, resource)
+		made, err := p.create(ctx, step, resource)
+		if err != nil {
+			return 0, err
+		}
+		return p.wrote(ctx, step, resource, made), nil
 	case Delete:
 		again := []Step{{Action: Delete, work: w}} // what it has may be new
 		if err := p.spare(ctx, again); err != nil {
@@ -176,8 +180,16 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return revisionOf(now), nil
+		return p.wrote(ctx, step, resource, now), nil
 	}
+}
+
+// wrote completes a step that has written an object, and returns the revision.
+func (p *planner) wrote(ctx context.Context, step *Step, resource schema.GroupVersionResource, written *unstructured.Unstructured) int64 {
+	if err := p.giveBack(ctx, resource, step.work, written); err != nil {
+		step.Warnings = append(step.Warnings, fmt.Sprintf("its fields remain with the field manager %s: %v", Manager, err))
+	}
+	return revisionOf(written)
 }
 
 // written returns the revision of the last write to an object by this undo, 0 if history does not have it (yet).
@@ -196,11 +208,12 @@ func (p *planner) written(ctx context.Context, w *work) (revision int64, err err
 	return revision, err
 }
 
-func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (int64, error) {
+// create creates the object of a step, and returns what it has become.
+func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupVersionResource) (made *unstructured.Unstructured, err error) {
 	w := step.work
 	fields, err := decode(w.object)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	object := &unstructured.Unstructured{Object: fields}
 	references := object.GetOwnerReferences()
@@ -210,7 +223,7 @@ func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupV
 		}
 	}
 	object.SetOwnerReferences(slices.Clip(references))
-	made, err := p.cluster.create(ctx, resource, object)
+	made, err = p.cluster.create(ctx, resource, object)
 	if apierrors.IsInvalid(err) && w.group == "" && w.resource == "services" {
 		if dropped := withoutAllocations(object); len(dropped) > 0 {
 			if made, err = p.cluster.create(ctx, resource, object); err == nil {
@@ -222,7 +235,7 @@ func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupV
 		err = p.retry(ctx, func() error { made, err = p.cluster.create(ctx, resource, object); return err })
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	p.uids[w.uid] = string(made.GetUID())
 	if w.of(definitions) {
@@ -234,7 +247,7 @@ func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupV
 			return err
 		})
 	}
-	return revisionOf(made), err
+	return made, err
 }
 
 // retry calls do until it finds what it looks for.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -114,17 +115,19 @@ func (c *change) read(ctx context.Context) (*changes.Entry, error) {
 	return e, apistorage.ClientError(c.log.Read(ctx, e))
 }
 
-// versions returns what the change replaced and what it made of it, stripped. Either is nil if it is not there or not known.
-func (c *change) versions(ctx context.Context) (before, after map[string]any, err error) {
+// versions returns what the change replaced and what it made of it, stripped, and the managed fields of the former. Either is nil if it is not
+// there or not known.
+func (c *change) versions(ctx context.Context) (before, after map[string]any, managed []metav1.ManagedFieldsEntry, err error) {
 	e, err := c.read(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if before, err = decode(e.Before); err == nil {
 		after, err = decode(e.After)
 	}
 	k, served := c.key(), c.log.Served
-	return k.strip(served, before), k.strip(served, after), err
+	managed = (&unstructured.Unstructured{Object: before}).GetManagedFields()
+	return k.strip(served, before), k.strip(served, after), managed, err
 }
 
 // marks reports whether the object was marked for deletion before and after the change.
@@ -142,7 +145,7 @@ func (c *change) touches(ctx context.Context, path string) (bool, error) {
 		return true, nil
 	}
 	if !c.known {
-		before, after, err := c.versions(ctx)
+		before, after, _, err := c.versions(ctx)
 		if err != nil {
 			return false, err
 		}

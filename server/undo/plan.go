@@ -44,6 +44,8 @@ type work struct {
 	owners []metav1.OwnerReference    // of that
 	patch  []byte                     // what makes of live what it becomes, if it is changed
 	live   *unstructured.Unstructured // what it is, without all but a part of its metadata; nil if it does not exist
+	// managed are the former managers of the fields that are changed or created.
+	managed []metav1.ManagedFieldsEntry
 }
 
 const (
@@ -240,6 +242,12 @@ func (w *work) set(account *account, step *Step, r *reverted, live *unstructured
 		w.live.SetResourceVersion(live.GetResourceVersion())
 	}
 	size := stepBytes + len(w.object) + len(w.patch)
+	if w.managed = r.managers.entries(); step.Action == Leave || step.Action == Delete {
+		w.managed = nil
+	}
+	for _, e := range w.managed {
+		size += len(e.FieldsV1.Raw)
+	}
 	for _, d := range step.Diff {
 		size += len(d.Path) + len(d.From) + len(d.To)
 	}

@@ -117,6 +117,7 @@ const ending = "it is being deleted: its finalizers must go first"
 type reverted struct {
 	now       map[string]any // what it is, stripped; nil if it is not there
 	object    map[string]any // what it becomes, likewise
+	managers  managers       // who then has the fields that change
 	uid       string         // of the former object that comes back, or of the live one
 	touched   bool           // some change did more than change the status
 	conflicts []Conflict
@@ -125,7 +126,7 @@ type reverted struct {
 
 // revert takes back the changes, the newest first. live is the object as it is, nil if there is none.
 func (s *subject) revert(ctx context.Context, live *unstructured.Unstructured, force bool) (*reverted, error) {
-	r := &reverted{}
+	r := &reverted{managers: managers{}}
 	if live != nil {
 		r.now, r.uid = s.strip(s.served, live.DeepCopy().Object), string(live.GetUID())
 		r.object = r.now
@@ -166,7 +167,7 @@ const forgotten = "history does not have its former version any more"
 
 // revertOne takes back a creation or a deletion.
 func (s *subject) revertOne(ctx context.Context, r *reverted, c *change, force bool) error {
-	before, after, err := c.versions(ctx)
+	before, after, managed, err := c.versions(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -175,7 +176,7 @@ func (s *subject) revertOne(ctx context.Context, r *reverted, c *change, force b
 	case c.Operation == creation:
 		return s.removeAgain(ctx, r, c, after, force)
 	default:
-		return s.bringBack(r, c, before, force)
+		return s.bringBack(r, c, before, managersOf(managed), force)
 	}
 	return nil
 }
@@ -204,14 +205,15 @@ func (s *subject) removeAgain(ctx context.Context, r *reverted, c *change, after
 			}
 		}
 	}
-	r.object, r.uid = nil, ""
+	r.object, r.uid, r.managers = nil, "", managers{}
 	return nil
 }
 
 // bringBack takes back a deletion.
-func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force bool) error {
+func (s *subject) bringBack(r *reverted, c *change, before map[string]any, had managers, force bool) error {
 	r.touched = true
 	if r.object == nil {
+		r.managers.goBack(had, r.object, before)
 		r.object, r.uid = before, c.UID
 		return nil
 	}
@@ -228,6 +230,7 @@ func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force
 	}
 	r.conflicts = append(r.conflicts, conflict)
 	if force {
+		r.managers.goBack(had, r.object, before)
 		r.object = before
 	} else {
 		r.reason = "it has been made anew since"
@@ -237,9 +240,9 @@ func (s *subject) bringBack(r *reverted, c *change, before map[string]any, force
 
 // putBack takes back updates, from the oldest to the newest.
 func (s *subject) putBack(ctx context.Context, r *reverted, newest, oldest *change, force bool) error {
-	before, after, err := newest.versions(ctx)
+	before, after, managed, err := newest.versions(ctx)
 	if err == nil && oldest != newest {
-		before, _, err = oldest.versions(ctx)
+		before, _, managed, err = oldest.versions(ctx)
 	}
 	if err != nil {
 		return err
@@ -260,8 +263,9 @@ func (s *subject) putBack(ctx context.Context, r *reverted, newest, oldest *chan
 		}
 		return err
 	}
-	m := merge{force: force}
-	r.object = m.fields("", before, after, r.object)
+	m, was := merge{force: force}, r.object
+	r.object = m.fields("", before, after, was)
+	r.managers.goBack(managersOf(managed), was, r.object)
 	for _, path := range m.conflicts {
 		if strings.HasSuffix(path, `["`+lastApplied+`"]`) {
 			continue // it repeats other fields, whose conflicts are reported

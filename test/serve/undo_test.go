@@ -39,7 +39,7 @@ func TestUndo(t *testing.T) {
 		tests := map[string]func(*testing.T){"script": f.script, "spare": f.spare}
 		if engine.Name == "sqlite" { // the others are about what is on top of the store
 			maps.Copy(tests, map[string]func(*testing.T){
-				"image": f.image, "often": f.often, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow,
+				"image": f.image, "often": f.often, "namespace": f.namespace, "definition": f.definition, "quota": f.quota, "rights": f.rights, "plugin": f.plugin, "webhook": f.webhook, "slow": f.slow, "managers": f.managers,
 			})
 		}
 		for name, test := range tests {

@@ -202,7 +202,8 @@ func (f *undone) definition(t *testing.T) {
 		wrong := slices.ContainsFunc(all.Items, func(g unstructured.Unstructured) bool {
 			size, _, _ := unstructured.NestedInt64(g.Object, "spec", "size")
 			color, _, _ := unstructured.NestedString(g.Object, "status", "color")
-			return size != 7 || color != "red"
+			managers := g.GetManagedFields()
+			return size != 7 || color != "red" || len(managers) != 1 || managers[0].Manager != "serve.test"
 		})
 		if len(all.Items) != 20 || wrong {
 			t.Errorf("what came back is %v", all.Items)
