@@ -240,7 +240,7 @@ func (f *Follower) replay(i *interest, from int64, s span) (changes []*Change, r
 	if err := f.stillKept(from); err != nil {
 		return nil, 0, err
 	}
-	if i.resource == f.store.opts.HeartbeatResource && s.from < f.store.superseded.newest.Load() {
+	if f.store.isLost(i.resource, from) || i.resource == f.store.opts.HeartbeatResource && s.from < f.store.superseded.newest.Load() {
 		return nil, 0, ErrCompacted
 	}
 	return slices.DeleteFunc(changes, func(c *Change) bool { return !i.match(c.Record.Key) }), read, nil

@@ -122,8 +122,24 @@ func (s *Store) withHeld(ctx context.Context, group []*pending) ([]*pending, err
 // superseded are revisions of heartbeats that have no rows, as if they had been compacted. Subscriptions and the cache have got each of
 // them before. In the log, the row before is followed by that of the newest heartbeat.
 type superseded struct {
-	newest dialect.Newest // of those revisions
-	kept   dialect.Newest // the newest revision of a row that has replaced one that is not in the log
+	newest dialect.Newest                // of those revisions
+	kept   dialect.Newest                // the newest revision of a row that has replaced one that is not in the log
+	lost   atomic.Pointer[dialect.Skips] // see lose
+}
+
+// lose declares that held rows with these revisions get no rows, though they were published. Only the last ones are remembered so; what is
+// older counts as superseded.
+func (s *superseded) lose(first, last int64) {
+	if before := s.lost.Swap(&dialect.Skips{{After: first - 1, Until: last + 1}}); before != nil {
+		until := (*before)[0].Until
+		s.raise(until, until)
+	}
+}
+
+// isLost reports whether readers have seen heartbeats of a resource at a revision that the database then refused.
+func (s *Store) isLost(resource Resource, revision int64) bool {
+	lost := s.superseded.lost.Load()
+	return lost != nil && resource == s.opts.HeartbeatResource && lost.Has(revision)
 }
 
 func (s *superseded) raise(newest, kept int64) {
@@ -147,7 +163,7 @@ func (s *Store) supersede() {
 // readableAt is readable for a read of the log at q.Revision.
 func (s *Store) readableAt(at dialect.Position, q Query) error {
 	err := s.readable(at, q.Revision)
-	if err == nil && q.Revision != 0 && q.Resource == s.opts.HeartbeatResource && q.Revision < s.superseded.kept.Load() {
+	if err == nil && (s.isLost(q.Resource, q.Revision) || q.Revision != 0 && q.Resource == s.opts.HeartbeatResource && q.Revision < s.superseded.kept.Load()) {
 		err = ErrCompacted
 	}
 	return err
@@ -186,7 +202,8 @@ func (s *Store) commitApart(group []*pending, err error) {
 	for _, p := range h.writes {
 		p.row.Superseded = true // its revision was published, and must not be that of another change
 	}
-	s.superseded.raise(h.last()+1, h.last()+1) // who has seen them must list again
+	s.superseded.lose(h.first, h.last())
+	h.writes = append(h.writes, h.writes[0]) // one revision more: who has seen what is lost must list again, and who lists after that must not
 	s.commitGroup(nil)
 }
 

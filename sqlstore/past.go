@@ -49,7 +49,7 @@ func (s *Store) pastKept(ctx context.Context, q Query) (at dialect.Position, err
 	}
 	b.add(") FROM counter")
 	err = s.run(ctx, b, func(row dialect.Row) error { return row.Scan(&at.Revision, &at.Compacted, &from, &lost, &leftOut) })
-	if err == nil && (q.Revision < from || lost || leftOut || s.engine.Skipped().Has(q.Revision)) {
+	if err == nil && (q.Revision < from || lost || leftOut || s.isLost(q.Resource, q.Revision) || s.engine.Skipped().Has(q.Revision)) {
 		err = ErrCompacted
 	}
 	return at, err

@@ -1,7 +1,6 @@
 package undo
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -36,7 +35,7 @@ func managersOf(entries []metav1.ManagedFieldsEntry) managers {
 	m := managers{}
 	for _, e := range entries {
 		fields := &fieldpath.Set{}
-		if e.FieldsV1 != nil && fields.FromJSON(bytes.NewReader(e.FieldsV1.Raw)) == nil {
+		if e.FieldsV1 != nil && fields.FromJSON(e.FieldsV1.GetRawReader()) == nil {
 			m[manager{e.Manager, e.Subresource, e.APIVersion, e.Operation}] = held{fields, e.Time}
 		}
 	}
@@ -100,7 +99,7 @@ func (m managers) entries() []metav1.ManagedFieldsEntry {
 		if text, err := h.fields.ToJSON(); err == nil && !h.fields.Empty() {
 			entries = append(entries, metav1.ManagedFieldsEntry{
 				Manager: who.name, Subresource: who.subresource, APIVersion: who.apiVersion, Operation: who.operation, Time: h.time,
-				FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: text},
+				FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(text)),
 			})
 		}
 	}

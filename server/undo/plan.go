@@ -246,7 +246,7 @@ func (w *work) set(account *account, step *Step, r *reverted, live *unstructured
 		w.managed = nil
 	}
 	for _, e := range w.managed {
-		size += len(e.FieldsV1.Raw)
+		size += len(e.FieldsV1.GetRawString())
 	}
 	for _, d := range step.Diff {
 		size += len(d.Path) + len(d.From) + len(d.To)

@@ -262,9 +262,14 @@ func testRefusedHeartbeats(t *testing.T, open Opener) {
 	}
 
 	_, sub := subscribe(t, s, "")
-	bad := put("lease", `"bad"`, must(t, s, beat(first, 2)))
+	bad := put("lease", `"bad"`, first)
 	bad.Heartbeat = true
-	last := must(t, s, bad) // its refusal comes too late
+	last := must(t, s, bad)                         // its refusal comes too late
+	_, err := s.RevisionAt(t.Context(), time.Now()) // a read of the log, before which it is tried
+	harness.Must(t, err)
+	if now := revision(t, s).Revision; now != last.Revision+1 {
+		t.Errorf("after the lost heartbeat %d, a list is at %d", last.Revision, now)
+	}
 	for n := range 3 {
 		after := must(t, s, put(fmt.Sprint("after-", n), `{}`, nil))
 		if after.Revision <= last.Revision {
@@ -277,7 +282,16 @@ func testRefusedHeartbeats(t *testing.T, open Opener) {
 	})
 	got, at, err := s.Get(t.Context(), things, "lease")
 	if err != nil || got.Revision != first.Revision || at.Revision <= last.Revision {
-		t.Errorf("after its last heartbeats were lost, the object is %+v at %+v, %v", got, at, err)
+		t.Errorf("after its last heartbeat was lost, the object is %+v at %+v, %v", got, at, err)
+	}
+	if _, err := replayed(t, s, last.Revision+1); err != nil {
+		t.Errorf("a watch from after the lost heartbeat: %v", err)
+	}
+	if _, err := replayed(t, s, kept.Revision); err != nil {
+		t.Errorf("a watch from before the lost heartbeat: %v", err)
+	}
+	if page, err := s.Page(t.Context(), sqlstore.Query{Resource: things, Revision: kept.Revision}); err != nil || !slices.ContainsFunc(page.Records, func(r *sqlstore.Record) bool { return r.Revision == first.Revision }) {
+		t.Errorf("a list from before the lost heartbeat: %v, %v", page.Records, err)
 	}
 	if _, err := replayed(t, s, last.Revision); !errors.Is(err, sqlstore.ErrCompacted) {
 		t.Errorf("a watch from the revision of a lost heartbeat: %v", err)

@@ -69,7 +69,7 @@ func (f *undone) managersOf(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, m := range web.ManagedFields {
 		var fields map[string]any
-		harness.Must(t, json.Unmarshal(m.FieldsV1.Raw, &fields))
+		harness.Must(t, json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields))
 		text, err := json.Marshal(fields)
 		harness.Must(t, err)
 		if m.Subresource != "status" {
