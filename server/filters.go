@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -156,12 +157,43 @@ func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) b
 			limited.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(&timedOutWriter{w, r.Context(), false}, r)
 		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusGatewayTimeout)
 		}
 	})
 }
+
+// timedOutWriter replaces what a handler says of a request whose time is up by what upstream's time limit says. From that, clients in Go tell
+// their users that the request may still be processed.
+type timedOutWriter struct {
+	http.ResponseWriter
+	ctx      context.Context // of the request
+	replaced bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (t *timedOutWriter) WriteHeader(code int) {
+	if code != http.StatusGatewayTimeout || !errors.Is(t.ctx.Err(), context.DeadlineExceeded) {
+		t.ResponseWriter.WriteHeader(code)
+		return
+	}
+	t.replaced = true
+	t.Header().Del("Content-Type")
+	t.ResponseWriter.WriteHeader(code)
+	_ = json.NewEncoder(t.ResponseWriter).Encode(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status())
+}
+
+// Write implements http.ResponseWriter.
+func (t *timedOutWriter) Write(p []byte) (int, error) {
+	if t.replaced {
+		return len(p), nil
+	}
+	return t.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the underlying writer.
+func (t *timedOutWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // withStatusOfHead sends the status of a response to a HEAD whose handler only sets headers. The server would, but upstream's time limit keeps
 // headers from it until there is a status.

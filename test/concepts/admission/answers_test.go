@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -88,6 +89,18 @@ var webhookAnswers = []kit.Promise{
 				Refused(t, http.StatusInternalServerError, "InternalError",
 					`Internal error occurred: failed calling webhook "`+name+`.fail.example.com": failed to call webhook: Post "`, part)
 			c.Post(t, c.Path("v1", "configmaps"), labelled("Ignore")).Created(t)
+		}
+	}},
+	{Statement: "a request whose own time is up while a webhook is called fails with 504, and clients say that it may still be processed", Proof: func(t *testing.T, c *kit.Cluster) {
+		done := make(chan struct{})
+		hanging := kit.ServeWebhook(t, "hook", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
+		t.Cleanup(func() { close(done) })
+		c.ActivateWebhooks(t, "Mutating", "", c.WebhookEntry("a.example.com", hanging, "{failurePolicy: Ignore, timeoutSeconds: 30, objectSelector: {matchLabels: {hook: slow}}}"))
+		slow := kit.With(kit.ConfigMap("slow", nil), "slow", "metadata", "labels", "hook")
+		err := c.Kube.CoreV1().RESTClient().Post().AbsPath(c.Path("v1", "configmaps")).Param("timeout", "1s").Body(kit.JSON(slow)).Do(t.Context()).Error()
+		// kube-apiserver may instead have begun to respond, and break that off.
+		if text := fmt.Sprint(err); !strings.Contains(text, "the server was unable to return a response in the time allotted") && !strings.Contains(text, "stream error") {
+			t.Errorf("the request fails with %v", err)
 		}
 	}},
 	{Statement: "an invalid response fails the request", Proof: func(t *testing.T, c *kit.Cluster) {
