@@ -51,6 +51,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if a.resources, err = newResources(b, s, a.versions, hooks.transport); err != nil {
 		return nil, err
 	}
+	b.ends("storage", func() error { a.resources.Destroy(); return nil })
 	installed := make(chan struct{}) // closed once requests for aggregated APIs are proxied
 	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
 		return nil, err

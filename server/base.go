@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -49,30 +50,62 @@ type base struct {
 	connections *connections.Connections
 	debugSocket net.Listener // nil without --debug-socket-path
 	phase       phase
+	parts       []part // to be ended, the last one first
 }
 
-func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, err error) {
-	b := &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
+// part is something that a server has made, and ends.
+type part struct {
+	name string
+	end  func() error
+}
+
+func (b *base) ends(name string, end func() error) { b.parts = append(b.parts, part{name, end}) }
+
+// end ends the informers and everything that requests use. The server need not be complete. Informers end while they can still send requests,
+// since they log a request that fails before.
+func (b *base) end() error {
+	b.phase.drain()
+	close(b.phase.drained)
+	b.ends("in-process requests", func() error { _ = b.loopback.Shutdown(context.Background()); return nil }) // stopWithin limits the time
+	if b.informers != nil {
+		b.ends("informers", func() error { b.informers.Shutdown(); return nil })
+	}
+	var errs []error
+	for _, part := range slices.Backward(b.parts) {
+		errs = append(errs, stopWithin(b.options.ShutdownGracePeriod, part.name, part.end))
+	}
+	return errors.Join(errs...)
+}
+
+// newBase returns what it has made of a base also with an error, so that the caller can end it.
+func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, err error) {
+	b = &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
 	b.fresh = store.Stats().Revision <= sqlstore.EmptyRevision
 	b.written = newWritten(o, b.fresh)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
-		return nil, err
+		return b, err
+	}
+	if b.debugSocket != nil {
+		b.ends("debug socket", func() error { _ = b.debugSocket.Close(); return nil }) // it is closed already if it was served
 	}
 	if b.id, err = bootstrap.ServerID(o.URL()); err != nil { // the URL distinguishes servers on one host
-		return nil, err
+		return b, err
 	}
 	if b.outbound, err = newOutbound(o, b.id); err != nil {
-		return nil, err
+		return b, err
 	}
+	b.ends("tracing", func() error { b.outbound.close(context.Background()); return nil }) // the exporter has its own time limit
 	if b.encryption, err = encryption.Load(o.Encryption, b.id); err != nil {
-		return nil, err
+		return b, err
 	}
+	b.ends("encryption", func() error { b.encryption.Close(); return nil })
 	b.storage = bodies.Stored(b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds))))
 	if b.pki, err = ensurePKI(ctx, o, store); err != nil {
-		return nil, err
+		return b, err
 	}
+	b.ends("keys", b.pki.Close)
 	if b.client, err = kubernetes.NewForConfig(b.loopback.Config()); err != nil {
-		return nil, err
+		return b, err
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
 	transform := slimmer.transform
@@ -83,6 +116,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (_ *base, e
 		}
 	}
 	b.informerName, _ = cache.NewInformerName("kube-apiserver") // fails only if it is taken
+	b.ends("informers' name", func() error { b.informerName.Release(); return nil })
 	b.informers = lazyinformer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0,
 		informers.WithTransform(transform), informers.WithInformerName(b.informerName)))
 	return b, nil

@@ -21,6 +21,9 @@ type Process struct {
 	Open func(context.Context, sqlstore.Options) (*sqlstore.Store, error)
 	// Built is called in a goroutine when the server has been built and begins to serve; see Server.Wait. Optional.
 	Built func(context.Context, *Server)
+	// Outlived is set if this process of the operating system goes on after Run: then Run ends what was begun of a server that can't be built.
+	// Upstream's controllers log errors then, before the one that Run returns.
+	Outlived bool
 }
 
 // CheckClock returns an error if the machine's clock can't be right.
@@ -51,6 +54,8 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 			go p.Built(ctx, s)
 		}
 		err = s.Run(ctx, listener)
+	} else if s != nil && p.Outlived {
+		err = errors.Join(err, s.end())
 	}
 	if closing := stopWithin(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
 		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))

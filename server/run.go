@@ -105,27 +105,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	stopBackground()
 	err = errors.Join(err, tasks.wait(s.options.ShutdownGracePeriod))
-	close(s.phase.drained) // controllers that are still being built need informers
-	s.informerName.Release()
-	return errors.Join(err, s.close())
-}
-
-// close closes everything that requests use. No more requests arrive, except from tasks that did not stop.
-func (s *Server) close() error {
-	var errs []error
-	for _, part := range []struct {
-		name string
-		end  func()
-	}{
-		{"in-process requests", func() { _ = s.loopback.Shutdown(context.Background()) }}, // stopWithin limits the time
-		{"audit log", s.audit.Close},
-		{"tracing", func() { s.outbound.close(context.Background()) }}, // the exporter has its own time limit
-		{"storage", s.resources.Destroy},
-		{"encryption", s.encryption.Close},
-	} {
-		errs = append(errs, stopWithin(s.options.ShutdownGracePeriod, part.name, func() error { part.end(); return nil }))
-	}
-	return errors.Join(append(errs, s.pki.Close())...)
+	// Only now, since controllers that are still being built need informers. No more requests arrive, except from tasks that did not stop.
+	return errors.Join(err, s.end())
 }
 
 func (s *Server) httpServer() *http.Server {

@@ -31,6 +31,7 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if s.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
 		return nil, err
 	}
+	b.ends("audit log", func() error { s.audit.Close(); return nil })
 	// ctx ends when the server begins to stop, while it still serves. Authenticators are used for longer.
 	running := wait.ContextForChannel(b.phase.drained)
 	if s.accounts, err = access.NewServiceAccounts(ctx, running, o.Access); err != nil {

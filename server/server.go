@@ -29,7 +29,7 @@ type Server struct {
 }
 
 // New builds a server on store. It creates missing keys under o.DataDir. o must be complete. Errors name the file or the flag
-// that has to change.
+// that has to change. With an error, the server, if there is one, has what was begun, and can only be ended.
 //
 // Each step builds on the results of earlier ones. Only the loopback is used before it works: requests over it wait for the
 // handler, which is built last.
@@ -37,31 +37,32 @@ func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error
 	if err := setProcessGlobals(o); err != nil {
 		return nil, err
 	}
-	base, err := newBase(ctx, o, store)
-	if err != nil {
-		return nil, err
+	s := &Server{}
+	return s, s.build(ctx, o, store)
+}
+
+func (s *Server) build(ctx context.Context, o *Options, store *sqlstore.Store) (err error) {
+	if s.base, err = newBase(ctx, o, store); err != nil {
+		return err
 	}
-	security, err := newSecurity(ctx, base)
-	if err != nil {
-		return nil, err
+	if s.security, err = newSecurity(ctx, s.base); err != nil {
+		return err
 	}
-	apis, err := newAPIs(base, security)
-	if err != nil {
-		return nil, err
+	if s.apis, err = newAPIs(s.base, s.security); err != nil {
+		return err
 	}
-	background, err := newBackground(ctx, base, security, apis)
-	if err != nil {
-		return nil, err
+	if s.background, err = newBackground(ctx, s.base, s.security, s.apis); err != nil {
+		return err
 	}
-	s := &Server{base: base, security: security, apis: apis, background: background, inFlight: newInFlight(o, base.phase.serving.Done())}
+	s.inFlight = newInFlight(o, s.phase.serving.Done())
 	handler, err := s.newHandler()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.startInformers(); err != nil {
-		return nil, err
+		return err
 	}
 	s.loopback.SetHandler(handler)
 	s.handler = s.inFlight.count(handler)
-	return s, nil
+	return nil
 }

@@ -2,7 +2,9 @@ package servertest_test
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/test/harness"
 )
@@ -44,11 +47,13 @@ func TestNothingIsLeft(t *testing.T) {
 		end()
 	}
 	use()
+	fail(t)
 	runtime.GC()
 	before := stacks()
 	for range 2 {
 		use()
 		stop(start())
+		fail(t)
 	}
 	more := ""
 	err := wait.PollUntilContextTimeout(t.Context(), 3*time.Second, releasePatience, true, func(context.Context) (bool, error) {
@@ -62,6 +67,61 @@ func TestNothingIsLeft(t *testing.T) {
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("%d files remain: %v", len(left), err)
 	}
+}
+
+// fail starts servers that can't start, each for a reason that is noticed later than that of the one before.
+func fail(t *testing.T) {
+	t.Helper()
+	notDatabase := filepath.Join(t.TempDir(), "text")
+	harness.Must(t, os.WriteFile(notDatabase, []byte("no database"), 0o600))
+	for why, o := range map[string]servertest.Options{
+		"a gate":       {FeatureGates: map[string]bool{"Nonsense": true}},
+		"a time":       {At: time.Now()},
+		"a database":   {From: notDatabase},
+		"a definition": {CRDs: []string{"nowhere"}},
+		"a webhook":    {Webhooks: []string{"nowhere"}},
+		"an option":    {Configure: func(o *server.Options) { o.Controllers = []string{"nonsense"} }},
+		"a file":       {Configure: func(o *server.Options) { o.Access.Authentication.TokenFile.TokenFile = "nowhere" }},
+		"a key":        {Configure: func(o *server.Options) { o.Encryption.ConfigFile = notDatabase }},
+	} {
+		if s, err := servertest.Start(o); err == nil {
+			t.Errorf("a server with an invalid %s starts", why)
+			_ = s.Stop()
+		}
+	}
+}
+
+// TestNothingIsLeftOfAFailure starts servers that fail when they are built, because they need an API that is turned off. No goroutine remains
+// but those of upstream's controllers that were made and never ran: they can't be ended.
+func TestNothingIsLeftOfAFailure(t *testing.T) {
+	fail := func() {
+		_, err := servertest.Start(servertest.Options{Configure: func(o *server.Options) {
+			harness.Must(t, o.RuntimeConfig.Set("rbac.authorization.k8s.io/v1=false"))
+		}})
+		if err == nil || !strings.Contains(err.Error(), "rbac.authorization.k8s.io/v1=true") {
+			t.Fatalf("without RBAC's API: %v", err)
+		}
+	}
+	remaining := func() map[string]int {
+		runtime.GC()
+		counts := stacks()
+		for by := range counts {
+			if strings.Contains(by, "workqueue.new") || strings.HasSuffix(by, "watch.NewBroadcaster") {
+				delete(counts, by)
+			}
+		}
+		return counts
+	}
+	fail()
+	before := remaining()
+	fail()
+	fail()
+	harness.Retry(t, "goroutines end", func() error {
+		if more := grown(before, remaining()); more != "" {
+			return errors.New("some remain, started by " + more)
+		}
+		return nil
+	})
 }
 
 // watch opens a watch and starts informers of two kinds. stop ends them.

@@ -131,7 +131,7 @@ func Start(o Options) (_ *Server, err error) {
 	open := func(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
 		return sqlstore.Open(ctx, s.engine, o)
 	}
-	process := server.Process{Options: options, Store: o.storeOptions(), Open: open, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	process := server.Process{Outlived: true, Options: options, Store: o.storeOptions(), Open: open, Built: func(_ context.Context, s *server.Server) { built <- s }}
 	go func() {
 		defer close(s.ended)
 		defer listener.Close()
