@@ -71,7 +71,11 @@ func NewAuthentication(ctx context.Context, o *Options, accounts *ServiceAccount
 	if err != nil {
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}
-	tokens, err := newRevocation(info.Authenticator, o, getter, c)
+	recognized := info.Authenticator
+	if o.TrustsIssuers() {
+		recognized = &freshKeys{next: recognized, options: o.aboutIssuers(), own: keys.Issuers, cluster: c, audiences: info.APIAudiences, ctx: ctx}
+	}
+	tokens, err := newRevocation(recognized, o, getter, c)
 	if err != nil {
 		return nil, fmt.Errorf("setting up authentication: %w", err)
 	}

@@ -15,15 +15,20 @@ func (o *Options) TrustsIssuers() bool {
 	return o.Authentication.OIDC.IssuerURL != "" || o.Authentication.AuthenticationConfigFile != ""
 }
 
+// aboutIssuers returns the options that say which issuers are trusted.
+func (o *Options) aboutIssuers() kubeoptions.BuiltInAuthenticationOptions {
+	return kubeoptions.BuiltInAuthenticationOptions{
+		OIDC: o.Authentication.OIDC, AuthenticationConfigFile: o.Authentication.AuthenticationConfigFile, Anonymous: o.Authentication.Anonymous,
+	}
+}
+
 // Issuers returns the issuers whose ID tokens are accepted, with their names, CAs and proxies as the authenticator has them.
 func (o *Options) Issuers(egress *egressselector.EgressSelector) ([]console.Issuer, error) {
 	if !o.TrustsIssuers() {
 		return nil, nil
 	}
-	files := kubeoptions.BuiltInAuthenticationOptions{
-		OIDC: o.Authentication.OIDC, AuthenticationConfigFile: o.Authentication.AuthenticationConfigFile, Anonymous: o.Authentication.Anonymous,
-	}
-	config, err := files.ToAuthenticationConfig()
+	options := o.aboutIssuers()
+	config, err := options.ToAuthenticationConfig()
 	if err != nil {
 		return nil, err
 	}

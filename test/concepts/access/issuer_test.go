@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,17 @@ import (
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
+	// published are the keys that it publishes, for others to keep as long as they want; nil for the key alone, which nobody may keep.
+	published atomic.Pointer[[]*rsa.PrivateKey]
+	asked     atomic.Int64 // how often its keys were read
+}
+
+// rotated publishes another key besides its own, and returns the issuer that signs with it.
+func (i *issuer) rotated(t testing.TB) *issuer {
+	t.Helper()
+	key := kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
+	i.published.Store(&[]*rsa.PrivateKey{i.key, key})
+	return &issuer{Server: i.Server, key: key}
 }
 
 // newIssuer starts an issuer that is stopped when the test ends.
@@ -37,11 +49,21 @@ func newIssuer(t testing.TB) *issuer {
 		})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]any{"keys": []any{map[string]any{
-			"kty": "RSA", "use": "sig", "alg": "RS256",
-			"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
-			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
-		}}})
+		i.asked.Add(1)
+		keys := []*rsa.PrivateKey{key}
+		if published := i.published.Load(); published != nil {
+			keys = *published
+			w.Header().Set("Cache-Control", "max-age=604800")
+		}
+		var all []any
+		for _, key := range keys {
+			all = append(all, map[string]any{
+				"kty": "RSA", "use": "sig", "alg": "RS256", "kid": keyID(key),
+				"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+				"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+			})
+		}
+		writeJSON(w, map[string]any{"keys": all})
 	})
 	i.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(i.Close)
@@ -65,14 +87,25 @@ func (i *issuer) token(t testing.TB, further claims) string {
 	all := claims{"iss": i.URL, "aud": "sqube", "iat": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, further)
 	maps.DeleteFunc(all, func(_ string, value any) bool { return value == nil })
-	return signToken(t, i.key, all)
+	return signTokenAs(t, i.key, `{"alg":"RS256","kid":"`+keyID(i.key)+`"}`, all)
+}
+
+// keyID names a key.
+func keyID(key *rsa.PrivateKey) string {
+	sum := sha256.Sum256(key.N.Bytes())
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // signToken returns a JSON Web Token (RFC 7519) signed with RS256.
 func signToken(t testing.TB, key *rsa.PrivateKey, content claims) string {
 	t.Helper()
+	return signTokenAs(t, key, `{"alg":"RS256"}`, content)
+}
+
+func signTokenAs(t testing.TB, key *rsa.PrivateKey, header string, content claims) string {
+	t.Helper()
 	payload := kit.Must(json.Marshal(content))(t)
-	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString(payload)
+	text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString(payload)
 	hash := sha256.Sum256([]byte(text))
 	signature := kit.Must(rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, hash[:]))(t)
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)

@@ -47,6 +47,24 @@ func (a *authenticators) openIDConnect() []kit.Promise {
 				}
 			}
 		}},
+		// kube-apiserver accepts such a token only once what it remembers has expired.
+		{Statement: "an ID token with a new key is accepted though the former keys may be remembered for a week, and tokens of strangers don't make the server ask for keys each time", Proof: func(t *testing.T, c *kit.Cluster) {
+			good := claims{"sub": "ann", "tier": "gold"}
+			for range 2 { // the first time, the server may not remember any keys
+				rotated := c.Bearer(t, a.issuer.rotated(t).token(t, good))
+				harness.Eventually(t, "the token with a new key is accepted", func() bool { return rotated.IsAuthenticated(t) })
+				rotated.Is(t, "oidc:ann", authenticated)
+			}
+			before := a.issuer.asked.Load()
+			const tokens = 50
+			stranger := &issuer{Server: a.issuer.Server, key: kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)}
+			for range tokens {
+				c.Bearer(t, stranger.token(t, good)).IsUnauthenticated(t)
+			}
+			if asked := a.issuer.asked.Load() - before; asked > tokens/5 {
+				t.Errorf("for %d tokens of a stranger, the issuer was asked for its keys %d times", tokens, asked)
+			}
+		}},
 		{Statement: "an ID token not signed by the issuer is rejected", Proof: func(t *testing.T, c *kit.Cluster) {
 			ready(t, c)
 			stranger := kit.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
