@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/features"
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -157,7 +158,7 @@ func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) b
 			limited.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(&timedOutWriter{w, r.Context(), false}, r)
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&timedOutWriter{w, r.Context(), false}), r)
 		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusGatewayTimeout)
 		}

@@ -25,10 +25,10 @@ type cache struct {
 	mu          sync.Mutex
 	position    int64 // changes up to here are in the collections
 	collections map[Resource]*collection
-	empty       bool  // the log was empty at first, so resources that have not got a collection since have no rows
-	bytes       int64 // of all collections, without older
-	older       int64 // bytes that collections keep only for lists that began earlier
-	clock       int64 // counts reads, for collection.used
+	empty       bool         // the log was empty at first, so resources that have not got a collection since have no rows
+	bytes       int64        // of all collections, without older
+	older       atomic.Int64 // bytes that collections keep only for lists that began earlier; may be read without mu
+	clock       int64        // counts reads, for collection.used
 	encodings   encodings
 	recent      recent
 	sizes       map[Resource]collectionSize // of collections that are not in memory and have not changed since
@@ -114,7 +114,7 @@ func (c *cache) change(col *collection, change *Change) {
 	if col.rows == nil || r.Revision <= col.filled {
 		return
 	}
-	c.older -= col.olderBytes()
+	c.older.Add(-col.olderBytes())
 	col.retire(r.Revision - 1)
 	by := col.packer
 	if !c.hasRoom(col, r.memory()) {
@@ -132,7 +132,7 @@ func (c *cache) change(col *collection, change *Change) {
 		c.dropEncoding(before)
 	}
 	c.bytes += col.bytes + col.indexBytes()
-	c.older += col.olderBytes()
+	c.older.Add(col.olderBytes())
 	c.dropOlder()
 	col.changed = r.Revision
 	if !c.fits(col) {
@@ -142,16 +142,16 @@ func (c *cache) change(col *collection, change *Change) {
 
 // dropOlder drops older snapshots, those of the collections that keep most for them first, until the rest fits.
 func (c *cache) dropOlder() {
-	for c.older > c.budget/olderShare {
+	for c.older.Load() > c.budget/olderShare {
 		var most *collection
 		for _, col := range c.collections {
 			if most == nil || col.olderBytes() > most.olderBytes() {
 				most = col
 			}
 		}
-		c.older -= most.olderBytes()
+		c.older.Add(-most.olderBytes())
 		most.dropOldest()
-		c.older += most.olderBytes()
+		c.older.Add(most.olderBytes())
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *cache) fits(col *collection) bool {
 }
 
 // room returns how many bytes collections may take.
-func (c *cache) room() int64 { return c.budget - c.older - c.recent.bytes.Load() }
+func (c *cache) room() int64 { return c.budget - c.older.Load() - c.recent.bytes.Load() }
 
 // bareLimit returns how many bytes a bare collection may take.
 func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
@@ -182,7 +182,7 @@ func (c *cache) bareLimit() int64 { return c.budget - c.budget/bareReserve }
 // drop drops a collection without values.
 func (c *cache) drop(col *collection) {
 	c.bytes -= col.bytes + col.indexBytes()
-	c.older -= col.olderBytes()
+	c.older.Add(-col.olderBytes())
 	*col = collection{used: col.used, retry: time.Now().Add(refillAfter)}
 }
 
@@ -198,7 +198,8 @@ func (c *cache) reset(position int64) {
 			delete(c.collections, resource)
 		}
 	}
-	c.bytes, c.older = 0, 0 // collections being filled have none yet
+	c.bytes = 0 // collections being filled have none yet
+	c.older.Store(0)
 	clear(c.sizes)
 	c.empty = false
 	c.encodings.shrink(0)
@@ -283,5 +284,5 @@ func (c *cache) held() int64 {
 
 // size is held for a caller that holds c.mu.
 func (c *cache) size() int64 {
-	return c.bytes + c.older + c.encodings.bytes.Load() + c.recent.bytes.Load()
+	return c.bytes + c.older.Load() + c.encodings.bytes.Load() + c.recent.bytes.Load()
 }

@@ -230,8 +230,8 @@ func TestOlderSnapshots(t *testing.T) {
 		for _, col := range c.collections {
 			kept += col.olderBytes()
 		}
-		if kept != c.older || kept > c.budget/olderShare || c.size() > c.budget {
-			t.Fatalf("older snapshots keep %d bytes, count %d, and may keep %d; the cache has %d", kept, c.older, c.budget/olderShare, c.size())
+		if kept != c.older.Load() || kept > c.budget/olderShare || c.size() > c.budget {
+			t.Fatalf("older snapshots keep %d bytes, count %d, and may keep %d; the cache has %d", kept, c.older.Load(), c.budget/olderShare, c.size())
 		}
 	}
 	if kept == 0 {

@@ -154,7 +154,7 @@ func (c *cache) replace(col *collection, p *pass, rows []*Record) bool {
 
 // dropSnapshots drops the snapshots of a collection.
 func (c *cache) dropSnapshots(col *collection) {
-	c.older -= col.olderBytes()
+	c.older.Add(-col.olderBytes())
 	col.current, col.older = nil, nil
 }
 

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,13 +37,13 @@ func TestTakenLease(t *testing.T) {
 		var taken time.Time
 		time.AfterFunc(time.Minute, func() {
 			taken = time.Now()
-			lock.record.HolderIdentity = "another"
+			lock.take("another")
 		})
 		harness.Must(t, lead(t.Context(), Config{}, lock))
 		if took := time.Since(taken); took > retryPeriod {
 			t.Errorf("the controllers stopped after %s, want at most %s", took, retryPeriod)
 		}
-		if got := lock.record.HolderIdentity; got != "another" {
+		if got := lock.holder(); got != "another" {
 			t.Errorf("the Lease is held by %q", got)
 		}
 	})
@@ -60,11 +61,11 @@ func TestReleasedLease(t *testing.T) {
 			want := ""
 			if taken {
 				want = "another"
-				lock.record.HolderIdentity = want
+				lock.take(want)
 			}
 			cancel()
 			harness.Must(t, <-ended)
-			if got := lock.record.HolderIdentity; got != want {
+			if got := lock.holder(); got != want {
 				t.Errorf("taken %t: the Lease is held by %q, want %q", taken, got, want)
 			}
 		})
@@ -86,11 +87,28 @@ func TestServersOfOneName(t *testing.T) {
 
 // fakeLock is a Lease. If it hangs, it does so once it has been acquired.
 type fakeLock struct {
-	hangs  bool
+	hangs bool
+
+	mu     sync.Mutex
 	record *resourcelock.LeaderElectionRecord // nil before it is created
 }
 
+// take has another server take the Lease.
+func (l *fakeLock) take(holder string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record.HolderIdentity = holder
+}
+
+func (l *fakeLock) holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.record.HolderIdentity
+}
+
 func (l *fakeLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.record == nil {
 		return nil, nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), leaseName)
 	}
@@ -102,6 +120,8 @@ func (l *fakeLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 }
 
 func (l *fakeLock) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.record = &record
 	return nil
 }
@@ -110,6 +130,8 @@ func (l *fakeLock) Update(ctx context.Context, record resourcelock.LeaderElectio
 	if err := l.wait(ctx); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if holder := l.record.HolderIdentity; holder != "" && holder != l.Identity() {
 		return apierrors.NewConflict(coordinationv1.Resource("leases"), leaseName, nil)
 	}
