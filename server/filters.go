@@ -158,14 +158,17 @@ func withTimeout(next http.Handler, endsWithContext func(*request.RequestInfo) b
 			limited.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&timedOutWriter{w, r.Context(), false}), r)
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w = responsewriter.WrapForHTTP1Or2(&timedOutWriter{w, r.Context(), false})
+		}
+		next.ServeHTTP(w, r)
 		if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 			metrics.RecordRequestTermination(r, info, metrics.APIServerComponent, http.StatusGatewayTimeout)
 		}
 	})
 }
 
-// timedOutWriter replaces what a handler says of a request whose time is up by what upstream's time limit says. From that, clients in Go tell
+// timedOutWriter replaces what a handler says of a write whose time is up by what upstream's time limit says. From that, clients in Go tell
 // their users that the request may still be processed.
 type timedOutWriter struct {
 	http.ResponseWriter

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/test/harness"
@@ -91,6 +92,9 @@ func TestEndpoints(t *testing.T) {
 func endpoints(t *testing.T, r replica, port int) []string {
 	t.Helper()
 	old, err := r.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) { // they are made a moment after the server is ready
+		return nil
+	}
 	harness.Must(t, err)
 	var addresses, sliced []string
 	for _, subset := range old.Subsets {
