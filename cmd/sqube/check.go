@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +64,9 @@ it writes those objects.`,
 			defer c.keys.Close()
 			if c.shared, err = key.Load(); err != nil {
 				return err
+			}
+			if c.repair { // a counter that has gone back is mended when the database is opened, which is logged
+				slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 			}
 			return c.run(cmd)
 		},

@@ -59,9 +59,10 @@ func TestCheck(t *testing.T) {
 				t.Errorf("no %s in\n%s", form, stdout)
 			}
 		}
-		stdout, _, _ = sqube.Run(t, append(check, "--repair"))
-		if n := strings.Count(stdout, ": fixed"); n != 2 {
-			t.Errorf("%d findings were fixed:\n%s", n, stdout)
+		// On SQLite, a counter that has gone back is taken for an older state, and jumps ahead before the check begins.
+		stdout, stderr, _ = sqube.Run(t, append(check, "--repair"))
+		if n := strings.Count(stdout, ": fixed") + strings.Count(stderr, "resourceVersions jump ahead"); n != 2 {
+			t.Errorf("%d findings were fixed:\n%s%s", n, stdout, stderr)
 		}
 		stdout, _, _ = sqube.Run(t, check)
 		if strings.Contains(stdout, "--repair") || !strings.Contains(stdout, "nowhere") {
