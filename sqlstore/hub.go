@@ -44,8 +44,8 @@ const (
 	// maxUndelivered is how many bytes of changes wait to be delivered before writers wait too.
 	maxUndelivered = maxGroupBytes
 	// toldAtOnce is how many subscriptions get a change before the goroutines that wait for a processor get their turn. A reader is woken for
-	// each, and requests must not queue behind thousands of them.
-	toldAtOnce = 16
+	// each, and requests must not queue behind thousands of them. Readers that get their turn sooner send fewer events at once, which costs more.
+	toldAtOnce = 256
 )
 
 func newHub(position int64, cache *cache, onChange func(Resource), m *memory) *hub {

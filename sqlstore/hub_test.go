@@ -5,11 +5,11 @@ import (
 	"testing/synctest"
 )
 
-// TestGivingWay has 64 subscriptions get a change alone, and then many changes at once. The hub gives way to other goroutines while it tells them
+// TestGivingWay has many subscriptions get a change alone, and then many changes at once. The hub gives way to other goroutines while it tells them
 // of the first one, but not for each of the others: requests that keep the processors busy would delay the last ones by all these turns.
 func TestGivingWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const subscriptions, many = 64, 1000
+		const subscriptions, many = 4 * toldAtOnce, 1000
 		m, f := newFollowers(t, 100*many, subscriptions)
 		h := newHub(0, newCache(0, 0), func(Resource) {}, m)
 		defer h.close()
