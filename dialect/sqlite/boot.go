@@ -26,7 +26,7 @@ var bootID = func() string {
 // noteStart makes the counter jump if commits may be missing, and reads which revisions were skipped. Then it writes the mark.
 func (e *Engine) noteStart(ctx context.Context) error {
 	say, err := e.resume(ctx)
-	if lacksSpace(err) && e.reserve.release() == nil {
+	if lacksSpace(err) && e.reserve.releaseAll() == nil {
 		var again func()
 		if again, err = e.resume(ctx); again != nil { // the first time may have come as far as the jump
 			say = again

@@ -106,7 +106,7 @@ func Migrate(ctx context.Context, path string) (before migrations.Status, err er
 func open(ctx context.Context, path string, o Options) (*Engine, migrations.Status, error) {
 	e := &Engine{}
 	before, err := e.open(ctx, path, o)
-	if lacksSpace(err) && e.reserve.release() == nil {
+	if lacksSpace(err) && e.reserve.releaseAll() == nil {
 		_ = e.Close()
 		e = &Engine{}
 		before, err = e.open(ctx, path, o)

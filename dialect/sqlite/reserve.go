@@ -21,6 +21,9 @@ import (
 // larger one, and the reserve could not take all of that.
 const reserveBytes = walCheckpoint + 4<<20
 
+// startBytes is the part of the reserve that is left to the next start, which has to write the counter and the mark.
+const startBytes = 256 << 10
+
 const reserveSuffix = "-reserve"
 
 // reserve is a file next to the database that takes up space for when the disk is full. Removing versions needs space before it
@@ -39,10 +42,21 @@ type reserve struct {
 	resizing sync.Mutex
 }
 
-// release gives the space of the reserve back to the file system.
-func (r *reserve) release() error {
+// release gives the space of the reserve back to the file system, except for what the next start needs.
+func (r *reserve) release() error { return r.shrink(startBytes) }
+
+// releaseAll gives back what release leaves, too. A start may use it.
+func (r *reserve) releaseAll() error { return r.shrink(0) }
+
+func (r *reserve) shrink(to int64) error {
 	r.released.Store(true)
-	err := r.resize(0, func(file *os.File) error { return file.Truncate(0) })
+	err := r.resize(0, func(file *os.File) error {
+		info, err := file.Stat()
+		if err == nil && info.Size() > to {
+			err = file.Truncate(to)
+		}
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -55,6 +69,7 @@ func (r *reserve) restore() bool {
 	err := r.resize(os.O_CREATE, func(file *os.File) error { return allocate(file, reserveBytes) })
 	if isFull(err) {
 		_ = r.release() // it may have taken a part
+		_ = r.resize(0, func(file *os.File) error { return allocate(file, startBytes) })
 		return false
 	}
 	r.released.Store(false)
