@@ -17,8 +17,9 @@ import (
 // changes. Records share their values with the hub's changes, so a row that this process wrote is in memory only once.
 //
 // The rows of all collections and their older snapshots, the indexes, the encodings and the recent changes take no more than the
-// budget, and a sixteenth more while collections are made smaller. If a collection does not fit, its rows are kept without values, except for as many compressed values as possible; the
-// others are read by id. If even that does not fit, the collection is read from the database.
+// budget, and a sixteenth more while collections are made smaller. If a collection does not fit, its rows are kept without values, except
+// for as many compressed values as possible; the others are read by id. If even that does not fit, the collection is read from the
+// database.
 type cache struct {
 	budget int64
 

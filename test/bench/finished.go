@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 )
@@ -19,7 +18,7 @@ func finishedPhases(n sizes) []phase {
 		{"a pod ends, 16 clients", false, endPods, each},
 		{"memory, all pods have ended", false, (*session).memory, memoryRows},
 		{"list all, protobuf", false, list(pods.as(mediaProtobuf), 1, n.Lists), cost},
-		{"list all as Table in chunks of 500", false, walkTable, cost},
+		{"list all as Table in chunks of 500", false, walkAll(pods.as(mediaTable), n.Pods), cost},
 		{"label selector, 1 pod of 50", false, list(get(labelled(podsPath, selectedLabel)), 1, 4*n.Lists), cost},
 		{"field selector of their phase, 1 pod of 3", false, list(byPhase("Failed"), 1, n.Lists), cost},
 		{"field selector of another phase, none", false, list(byPhase("Running"), 1, 20*n.Lists), cost},
@@ -43,23 +42,6 @@ func endPods(s *session, ctx context.Context) (result, error) {
 	return s.load(ctx, 16, s.sizes.Pods, func(ctx context.Context, c *client, i int) error {
 		body := fmt.Appendf(nil, `{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"False","reason":"PodCompleted"}]}}`, finished(i))
 		return c.do(ctx, patch(podsPath+"/"+podName(i)+"/status", mediaMergePatch, body))
-	})
-}
-
-// walkTable lists like `kubectl get pods`.
-func walkTable(s *session, ctx context.Context) (result, error) {
-	return s.load(ctx, 1, 1, func(ctx context.Context, c *client, _ int) error {
-		next := ""
-		for range s.sizes.Pods {
-			err := c.do(ctx, get(podsPath+"?limit=500&continue="+next).as(mediaTable))
-			if err != nil {
-				return err
-			}
-			if next, err = continueToken(c.answer.Bytes()); err != nil || next == "" {
-				return err
-			}
-		}
-		return errors.New("a list has more chunks than objects")
 	})
 }
 

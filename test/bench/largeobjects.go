@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -14,10 +11,12 @@ import (
 	"time"
 )
 
-// What informers of metadata ask for, such as the garbage collector's.
+// What informers of metadata ask for, such as the garbage collector's. mediaMetadataChunk is JSON, of which a continue token can be read.
 const (
 	mediaMetadata     = mediaProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	mediaMetadataList = mediaProtobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+	mediaMetadataChunk = mediaJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
 // largePhases measures the memory for large custom resources of which clients read only the metadata.
@@ -32,7 +31,7 @@ func largePhases(n sizes) []phase {
 		{"memory, all created", false, (*session).memory, memoryRows},
 		{"list the metadata of all, protobuf, first", false, peaking(list(first, 1, 1)), slices.Concat(cost, []row{answerSize})},
 		{"the same again", false, peaking(list(first, 1, n.Lists)), cost},
-		{"the same in chunks of 500", false, peaking(walkMetadata), cost},
+		{"the same in chunks of 500", false, peaking(walkAll(get(path).as(mediaMetadataChunk), n.Customs)), cost},
 		{"streaming list of the metadata of all, protobuf", false, peaking(streamMetadata), cost},
 		{"memory after lists of metadata", false, (*session).memory, memoryRows},
 		{"get one", false, read(reports, 1, n.Customs, max(1, n.Gets/10)), []row{p50, cpuMicros}},
@@ -137,7 +136,7 @@ func createReports(s *session, ctx context.Context) (result, error) {
 // patchReports changes a field of some of them, one after the other.
 func patchReports(s *session, ctx context.Context) (result, error) {
 	return s.load(ctx, 1, max(1, s.sizes.Customs/20), func(ctx context.Context, c *client, i int) error {
-		return c.do(ctx, request{method: http.MethodPatch, path: reports.path(i), content: mediaMergePatch, body: []byte(`{"report":{"scanner":{"version":"0.72.0"}}}`)})
+		return c.do(ctx, patch(reports.path(i), mediaMergePatch, []byte(`{"report":{"scanner":{"version":"0.72.0"}}}`)))
 	})
 }
 
@@ -151,24 +150,6 @@ func listWhenServed(r request) operation {
 			})
 		})
 	}
-}
-
-// walkMetadata lists the metadata of all in chunks, as clients do that have no streaming lists.
-func walkMetadata(s *session, ctx context.Context) (result, error) {
-	return s.load(ctx, 1, 1, func(ctx context.Context, c *client, _ int) error {
-		next := ""
-		for range s.sizes.Customs {
-			path := fmt.Sprintf("%s?limit=500&continue=%s", reports.collection, url.QueryEscape(next))
-			err := c.do(ctx, get(path).as("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"))
-			if err != nil {
-				return err
-			}
-			if next, err = continueToken(c.answer.Bytes()); err != nil || next == "" {
-				return err
-			}
-		}
-		return errors.New("a list has more chunks than objects")
-	})
 }
 
 // streamMetadata reads the metadata of all from the start of a watch.

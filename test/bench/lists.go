@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync/atomic"
@@ -58,28 +59,45 @@ func onNode(node int) string {
 }
 
 // walk lists a collection in at most that many chunks; the whole walk is one operation.
-func walk(collection string, limit, chunks, n int) operation {
+func walk(r request, limit, chunks, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		var length int64
-		r, err := s.load(ctx, 1, n, func(ctx context.Context, c *client, _ int) error {
-			length = 0
-			next := ""
-			for range chunks {
-				path := fmt.Sprintf("%s?limit=%d&continue=%s", collection, limit, url.QueryEscape(next))
-				if err := c.do(ctx, get(path)); err != nil {
-					return err
-				}
-				length += int64(c.answer.Len())
-				var err error
-				if next, err = continueToken(c.answer.Bytes()); err != nil || next == "" {
-					return err
-				}
-			}
-			return nil
+		result, err := s.load(ctx, 1, n, func(ctx context.Context, c *client, _ int) (err error) {
+			length, _, err = c.walk(ctx, r, limit, chunks)
+			return err
 		})
-		r.Bytes = length
-		return r, err
+		result.Bytes = length
+		return result, err
 	}
+}
+
+// walkAll lists all of a collection once, in chunks of 500.
+func walkAll(r request, objects int) operation {
+	return func(s *session, ctx context.Context) (result, error) {
+		return s.load(ctx, 1, 1, func(ctx context.Context, c *client, _ int) error {
+			_, next, err := c.walk(ctx, r, 500, objects)
+			if err == nil && next != "" {
+				err = errors.New("a list has more chunks than objects")
+			}
+			return err
+		})
+	}
+}
+
+// walk returns the length of the chunks, and the token of the one after them, "" if there is none.
+func (c *client) walk(ctx context.Context, r request, limit, chunks int) (length int64, next string, err error) {
+	collection := r.path
+	for range chunks {
+		r.path = fmt.Sprintf("%s?limit=%d&continue=%s", collection, limit, url.QueryEscape(next))
+		if err := c.do(ctx, r); err != nil {
+			return length, next, err
+		}
+		length += int64(c.answer.Len())
+		if next, err = continueToken(c.answer.Bytes()); err != nil || next == "" {
+			return length, next, err
+		}
+	}
+	return length, next, nil
 }
 
 // continueToken returns the token of the next page, or "" after the last one. A list's metadata is before or after its items,

@@ -43,7 +43,7 @@ func phases(n sizes) []phase {
 		{"list all pods, JSON", true, list(pods, 1, n.Lists), []row{p50, cpuMillis, answerSize}},
 		{"list all pods, JSON, gzip", false, list(pods.gzip(), 1, n.Lists), []row{cpuMillis, answerSize}},
 		{"list all pods as Table", false, list(pods.as(mediaTable), 1, n.Lists), lists},
-		{"list all pods in chunks of 500", false, walk(podsPath, 500, n.Pods, n.Lists), lists},
+		{"list all pods in chunks of 500", false, walk(pods, 500, n.Pods, n.Lists), lists},
 		{"label selector, 1 pod of 50", false, list(get(labelled(podsPath, selectedLabel)), 1, 20*n.Lists), lists},
 		{"field selector spec.nodeName, 1 pod of 200", false, list(get(onNode(0)), 1, 40*n.Lists), lists},
 		{"4 clients list all pods at once, JSON", true, list(pods, 4, 4*max(1, n.Lists/2)), []row{cpuMillis}},

@@ -96,7 +96,7 @@ func (size collectionSize) operation(n sizes, work string) operation {
 	case phaseSizeGet:
 		return read(k, 16, size.objects, n.Gets)
 	case phaseSizePages:
-		return walk(k.collection, n.Objects/200, 2, 10*n.Lists) // 500 of 100,000, and all of the few objects
+		return walk(get(k.collection), n.Objects/200, 2, 10*n.Lists) // 500 of 100,000, and all of the few objects
 	case phaseSizeSelector:
 		return list(get(labelled(k.collection, selectedLabel)), 1, 50*n.Lists)
 	case phaseSizeUpdate:
