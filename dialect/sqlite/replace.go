@@ -113,11 +113,10 @@ func isEmpty(ctx context.Context, path string) (empty bool, err error) {
 
 // endOf returns the end of the database at path, by what can be read of it.
 func endOf(ctx context.Context, path string) (end dialect.End) {
-	read := func(column string, to *int64) {
-		_ = reading(ctx, path, func(db *sql.DB) error { return db.QueryRowContext(ctx, "SELECT "+column+" FROM counter").Scan(to) })
-	}
-	read("revision", &end.Revision)
-	read("written_at", &end.WrittenAt) // older schemas have none
+	_ = reading(ctx, path, func(db *sql.DB) error {
+		_ = db.QueryRowContext(ctx, "SELECT revision FROM counter").Scan(&end.Revision)
+		return db.QueryRowContext(ctx, "SELECT written_at FROM counter").Scan(&end.WrittenAt) // older schemas have none
+	})
 	if m, err := readMark(path); err == nil && m != nil {
 		end.Revision = max(end.Revision, m.Most)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -123,14 +122,7 @@ func createReports(s *session, ctx context.Context) (result, error) {
 	if err := s.define(ctx, []byte(reportDefinition), reports.collection); err != nil {
 		return result{}, err
 	}
-	var length atomic.Int64
-	r, err := s.load(ctx, 4, s.sizes.Customs, func(ctx context.Context, c *client, i int) error {
-		err := c.do(ctx, post(reports.collection, report(i, s.sizes.ObjectBytes)))
-		length.Store(int64(c.answer.Len()))
-		return err
-	})
-	r.Bytes = length.Load()
-	return r, err
+	return s.create(ctx, reports.collection, 4, s.sizes.Customs, func(i int) []byte { return report(i, s.sizes.ObjectBytes) })
 }
 
 // patchReports changes a field of some of them, one after the other.

@@ -13,15 +13,20 @@ import (
 func create(k kind, clients, n int) operation {
 	return func(s *session, ctx context.Context) (result, error) {
 		bodies := k.bodies(n, 0)
-		var length atomic.Int64
-		r, err := s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
-			err := c.do(ctx, post(k.collection, bodies[i]))
-			length.Store(int64(c.answer.Len()))
-			return err
-		})
-		r.Bytes = length.Load()
-		return r, err
+		return s.create(ctx, k.collection, clients, n, func(i int) []byte { return bodies[i] })
 	}
+}
+
+// create creates objects with these bodies.
+func (s *session) create(ctx context.Context, collection string, clients, n int, body func(i int) []byte) (result, error) {
+	var length atomic.Int64
+	r, err := s.load(ctx, clients, n, func(ctx context.Context, c *client, i int) error {
+		err := c.do(ctx, post(collection, body(i)))
+		length.Store(int64(c.answer.Len()))
+		return err
+	})
+	r.Bytes = length.Load()
+	return r, err
 }
 
 // replace replaces each of the objects that create created, without a precondition. Each revision of their bodies is another change.
@@ -59,14 +64,7 @@ func createPods(clients int) operation {
 		if err != nil {
 			return result{}, err
 		}
-		var length atomic.Int64
-		r, err := s.load(ctx, clients, s.sizes.Pods, func(ctx context.Context, c *client, i int) error {
-			err := c.do(ctx, post(podsPath, body(i)))
-			length.Store(int64(c.answer.Len()))
-			return err
-		})
-		r.Bytes = length.Load()
-		return r, err
+		return s.create(ctx, podsPath, clients, s.sizes.Pods, body)
 	}
 }
 
