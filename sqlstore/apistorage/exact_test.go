@@ -38,28 +38,33 @@ func (c schemaCodec) Decode(data []byte, of *schema.GroupVersionKind, into runti
 	return obj, kind, err
 }
 
+// openWidgets opens the storage of a custom resource in a version, as after a restart. Its schema sets a field that an object lacks. It counts
+// the objects that are decoded.
+func openWidgets(t *testing.T, store *sqlstore.Store, version, field, value string, decoded *atomic.Int32) *Storage {
+	t.Helper()
+	kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
+	plain := runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme)
+	s, err := New(store, Config{
+		GroupResource: schema.GroupResource{Group: kind.Group, Resource: "widgets"}, Prefix: "/widgets",
+		Codec: schemaCodec{plain, field, value, decoded},
+		NewObject: func() runtime.Object {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(kind)
+			return u
+		},
+		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+	})
+	harness.Must(t, err)
+	return s
+}
+
 // TestCustomResourcesAreDecodedOnce counts how often rows are decoded with a definition's schema: once, or each time if the
 // schema changes the stored JSON.
 func TestCustomResourcesAreDecodedOnce(t *testing.T) {
 	t.Parallel()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	var decoded atomic.Int32
-	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-	open := func(field, value string) *Storage {
-		plain := runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme)
-		s, err := New(store, Config{
-			GroupResource: schema.GroupResource{Group: kind.Group, Resource: "widgets"}, Prefix: "/widgets",
-			Codec: schemaCodec{plain, field, value, &decoded},
-			NewObject: func() runtime.Object {
-				u := &unstructured.Unstructured{}
-				u.SetGroupVersionKind(kind)
-				return u
-			},
-			NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-		})
-		harness.Must(t, err)
-		return s
-	}
+	open := func(field, value string) *Storage { return openWidgets(t, store, "v1", field, value, &decoded) }
 	const objects = 3
 	s := open("size", "small")
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -25,7 +24,7 @@ func TestMetadataAlone(t *testing.T) {
 	t.Parallel()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	var decoded atomic.Int32
-	open := func(version string) *Storage { return openWidgets(t, store, version, &decoded) }
+	open := func(version string) *Storage { return openWidgets(t, store, version, "size", "small", &decoded) }
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 	var stored []*unstructured.Unstructured
 	names := []string{"a", "b"}
@@ -88,25 +87,6 @@ func TestMetadataAlone(t *testing.T) {
 	read("in another version", open("v2"), 2*int32(len(names)))
 	write("c", 0)
 	read("without a generation, which upstream adds", open("v1"), 2)
-}
-
-// openWidgets opens the storage of a custom resource in a version, as after a restart. It counts the objects that are decoded.
-func openWidgets(t *testing.T, store *sqlstore.Store, version string, decoded *atomic.Int32) *Storage {
-	t.Helper()
-	kind := schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}
-	plain := runtime.NewCodec(unstructured.UnstructuredJSONScheme, unstructured.UnstructuredJSONScheme)
-	s, err := New(store, Config{
-		GroupResource: schema.GroupResource{Group: kind.Group, Resource: "widgets"}, Prefix: "/widgets",
-		Codec: schemaCodec{plain, "size", "small", decoded},
-		NewObject: func() runtime.Object {
-			u := &unstructured.Unstructured{}
-			u.SetGroupVersionKind(kind)
-			return u
-		},
-		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-	})
-	harness.Must(t, err)
-	return s
 }
 
 // received returns the object of the next event.
