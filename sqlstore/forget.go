@@ -33,7 +33,7 @@ func (s *Store) compactBatch(ctx context.Context, upTo int64) (n int, err error)
 	if errors.Is(err, dialect.ErrFull) {
 		return s.makeRoom(ctx, upTo)
 	}
-	if s.grown += grown; err == nil && s.opts.HistoryBytes > 0 && s.grown > s.opts.HistoryBytes/4 {
+	if all := s.grown.Add(grown); err == nil && s.opts.HistoryBytes > 0 && all > s.opts.HistoryBytes/4 {
 		err = s.forget(ctx)
 	}
 	return n, err
@@ -58,7 +58,7 @@ func (s *Store) makeRoom(ctx context.Context, upTo int64) (n int, err error) {
 // forget removes what was replaced longer ago than Options.History, and has the rest give way if it exceeds HistoryBytes. A block is removed
 // as a whole, with its last version, so more than History may be kept for a while.
 func (s *Store) forget(ctx context.Context) error {
-	s.grown = 0
+	s.grown.Store(0)
 	h, old, err := s.measureHistory(ctx)
 	if err == nil && s.opts.History <= 0 {
 		old = math.MaxInt64

@@ -164,7 +164,7 @@ type Store struct {
 	compacted dialect.Newest
 	// outlived is the newest revision that is older than the retention, as far as this process knows.
 	outlived dialect.Newest
-	grown    int64 // of history since it was last measured; only for compaction
+	grown    atomic.Int64 // bytes of history since it was last measured
 
 	queue chan *pending
 	held  held
