@@ -46,6 +46,10 @@ type Engine interface {
 	// group get one WrittenAt; see CommitTime.
 	Commit(ctx context.Context, group []Write) (Committed, error)
 
+	// CommitAll is Commit for a group of which no write may conflict: it commits either all writes or none. It returns ErrConflict if one
+	// would conflict, or if an object of required is not as required.
+	CommitAll(ctx context.Context, group []Write, required []Required) (Committed, error)
+
 	// Load fills an empty log in one transaction with the rows that rows passes to add, and then with history, unless past is nil. It
 	// sets the counter. Its time is now, or that of the newest row if that is later. It returns ErrNotEmpty if the log already has rows,
 	// and an error from rows or past unchanged. Nothing else may be using the database.
@@ -192,6 +196,13 @@ type Write struct {
 	Superseded bool `json:"-"`
 }
 
+// Required is an object that a group needs to be as it is, and does not write.
+type Required struct {
+	Group, Resource, Key string
+	// ID is that of its live row, 0 if there must be none.
+	ID int64
+}
+
 // Committed is the result of a group commit. Each write got a revision, in order; those of conflicting and superseded writes stay unused.
 type Committed struct {
 	Last      int64  // the revision of the last write
@@ -220,6 +231,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Engine, e.Op
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
+	// ErrConflict is returned for a write that does not find the version that it replaces, or the absence that it requires.
+	ErrConflict = errors.New("the object has changed")
 	// ErrUnavailable marks a failure that may be temporary: the database is down, busy or out of space. A commit may have taken
 	// effect.
 	ErrUnavailable = errors.New("the database is unavailable")

@@ -66,6 +66,9 @@ func (s *Server) withAuthor(next http.Handler) http.Handler {
 		if s.audit.Backend != nil || given { // which tells what belongs together, as in an undo
 			author.AuditID = string(audit.GetAuditIDTruncated(ctx))
 		}
+		if t := sqlstore.TransactionFrom(ctx); t != nil {
+			author.AuditID = sqlstore.TransactionID(t.Name(), author.AuditID)
+		}
 		if !loopback.Made(r) {
 			if given {
 				author.AuditID = chosen + author.AuditID
@@ -90,7 +93,10 @@ func (b *base) onBehalf(ctx context.Context) (*rest.Config, string, error) {
 		id = string(uuid.NewUUID())
 		audit.AddAuditAnnotation(ctx, changes.GroupVersion.Group+"/audit-id", id)
 	}
-	return b.loopback.ConfigAs(caller, func(ctx context.Context) context.Context { return context.WithValue(ctx, onBehalfKey{}, author) }), id, nil
+	with := func(of context.Context) context.Context {
+		return context.WithValue(sqlstore.Joining(of, ctx), onBehalfKey{}, author)
+	}
+	return b.loopback.ConfigAs(caller, with), id, nil
 }
 
 // maxCredentialID is longer than those of certificates and tokens. An authentication webhook can return anything.

@@ -130,6 +130,7 @@ func newLoopback(o *Options) *loopback.Transport {
 	}
 	made := loopback.New(ctx)
 	made.WatchTimeout = o.seldom()
+	made.Join = sqlstore.Joining // what admission looks up for a write in a transaction is as the transaction sees it
 	return made
 }
 

@@ -21,7 +21,9 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/query"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/undo"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // timeMachine is the API group of the cluster's history.
@@ -39,10 +41,13 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	}
 	storages := map[string]rest.Storage{
 		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.onBehalf), query.Resource: query.NewREST(b.store),
+		transactions.Resource: transactions.NewREST(transactions.Config{
+			Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Limits: sqlstore.TransactionLimits{Objects: 1000, Bytes: 16 << 20},
+		}),
 	}
 	return &timeMachine{
 		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
-		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()},
+		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition(), transactions.Definition()},
 	}
 }
 

@@ -31,6 +31,9 @@ func (s *Store) Page(ctx context.Context, q Query) (Page, error) {
 		q.Limit = PageRecords
 	}
 	q.Bytes = cmp.Or(q.Bytes, PageBytes)
+	if t := TransactionFrom(ctx); t != nil && t.reads(q) {
+		return t.page(ctx, q)
+	}
 	if q.Retained && q.Revision < s.outlived.Load() {
 		return Page{}, ErrCompacted
 	}

@@ -94,6 +94,9 @@ func (s *Store) positionOfLog(ctx context.Context) (at dialect.Position, err err
 
 // Get returns the live version of the object at key, nil if there is none, and the log's position.
 func (s *Store) Get(ctx context.Context, resource Resource, key string) (*Record, dialect.Position, error) {
+	if t := TransactionFrom(ctx); t != nil {
+		return t.get(ctx, resource, key)
+	}
 	snap, at, err := s.cached(ctx, Query{Resource: resource, Exactly: &key})
 	if err != nil {
 		return nil, at, err
@@ -141,6 +144,9 @@ func (s *Store) get(ctx context.Context, resource Resource, key string) (*Record
 
 // Count returns the number of records of q, up to its Limit. It returns ErrFuture or ErrCompacted if q.Revision can't be read.
 func (s *Store) Count(ctx context.Context, q Query) (n int64, err error) {
+	if t := TransactionFrom(ctx); t != nil && t.reads(q) {
+		return t.count(ctx, q)
+	}
 	if n, err = s.countKept(ctx, q); s.past(q, err) {
 		return s.countPast(ctx, q)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrConflict is returned for a write whose Previous is not live, or that creates an object that exists.
-var ErrConflict = errors.New("the object has changed")
+var ErrConflict = dialect.ErrConflict
 
 // ErrFull is in the error of a write for which the database's disk has no space.
 var ErrFull = dialect.ErrFull
@@ -46,7 +46,8 @@ type pending struct {
 	note     uint64
 	previous *Record
 	span     trace.Span   // of the request, nil if it is not recorded
-	result   chan outcome // buffered: one
+	result   chan outcome // buffered: one; nil for the later rows of a whole
+	whole    *whole       // whose first row it is; nil for a write of its own
 }
 
 func (p *pending) resource() Resource { return Resource{Group: p.row.Group, Name: p.row.Resource} }
@@ -75,6 +76,9 @@ const (
 // w.Previous is not live, the error of ctx if that or the time for a write ends first, and errors of the engine (see dialect.Engine). In
 // the last two cases the write may still take effect.
 func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
+	if t := TransactionFrom(ctx); t != nil {
+		return t.write(ctx, w)
+	}
 	began := time.Now()
 	revision, err := s.write(ctx, w)
 	failure := err
@@ -95,6 +99,11 @@ func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		p.span = span
 	}
+	return s.enqueued(ctx, p)
+}
+
+// enqueued has p committed and returns its revision.
+func (s *Store) enqueued(ctx context.Context, p *pending) (int64, error) {
 	if err := s.enqueue(ctx, p); err != nil {
 		return 0, err
 	}
@@ -170,10 +179,17 @@ func (s *Store) commit() {
 				_ = s.commitHeld() // it is logged
 				return
 			}
-			if group := s.gather(first); !s.hold(group) {
+			group, whole := s.gather(first)
+			if len(group) > 0 && !s.hold(group) {
 				s.supersede()
 				s.committing.Store(true)
 				s.commitGroup(group)
+				s.committing.Store(false)
+			}
+			if whole != nil {
+				s.supersede()
+				s.committing.Store(true)
+				s.commitWhole(whole)
 				s.committing.Store(false)
 			}
 		case <-s.held.due.C:
@@ -200,27 +216,11 @@ func (s *Store) commitGroup(group []*pending) {
 	if len(all) == 0 {
 		return
 	}
-	rows, at := make([]dialect.Write, len(all)), s.clock.commitTime(s.opts.Now())
-	for i, p := range all {
-		rows[i] = p.row
-		rows[i].WrittenAt = at
-	}
 	ctx, span := s.commitSpan(ctx, group)
-	began := time.Now()
-	committed, err := s.engine.Commit(ctx, rows)
+	committed, err := s.tryCommit(all, func(rows []dialect.Write) (dialect.Committed, error) { return s.engine.Commit(ctx, rows) })
 	endSpan(span, err)
-	s.failures.contact(began, err)
-	wake(s.attempted)
-	if err != nil {
-		wake(s.expiring) // it may have taken effect
-	}
 	switch {
 	case err == nil:
-		s.wrote.Store(&began)
-		s.opts.OnGroup(len(all))
-		s.compareClock(committed.WrittenAt, s.opts.Now())
-		s.succeeded(all)
-		s.notified(committed.Unnotified)
 		s.publish(group, committed)
 	case len(group) < len(all) && refused(err) && !errors.Is(err, dialect.ErrFull):
 		s.commitApart(group, err)
@@ -242,6 +242,53 @@ func (s *Store) commitGroup(group []*pending) {
 	default:
 		s.fail(group, err)
 	}
+}
+
+// commitWhole commits a group all or not at all, after the held rows.
+func (s *Store) commitWhole(w *whole) {
+	if err := s.commitHeld(); err != nil {
+		s.fail(w.rows[:1], err)
+		return
+	}
+	ctx, cancel := s.bounded(context.Background())
+	defer cancel()
+	ctx, span := s.commitSpan(ctx, w.rows[:1])
+	committed, err := s.tryCommit(w.rows, func(rows []dialect.Write) (dialect.Committed, error) {
+		return s.engine.CommitAll(ctx, rows, w.required)
+	})
+	endSpan(span, err)
+	switch {
+	case err == nil:
+		s.publish(w.rows, committed)
+	case errors.Is(err, ErrConflict):
+		w.rows[0].result <- outcome{err: ErrConflict}
+	default:
+		s.full.Store(s.full.Load() || errors.Is(err, dialect.ErrFull))
+		s.fail(w.rows[:1], err)
+	}
+}
+
+// tryCommit commits rows by commit.
+func (s *Store) tryCommit(all []*pending, commit func([]dialect.Write) (dialect.Committed, error)) (dialect.Committed, error) {
+	rows, at := make([]dialect.Write, len(all)), s.clock.commitTime(s.opts.Now())
+	for i, p := range all {
+		rows[i] = p.row
+		rows[i].WrittenAt = at
+	}
+	began := time.Now()
+	committed, err := commit(rows)
+	s.failures.contact(began, err)
+	wake(s.attempted)
+	if err != nil {
+		wake(s.expiring) // it may have taken effect
+		return committed, err
+	}
+	s.wrote.Store(&began)
+	s.opts.OnGroup(len(all))
+	s.compareClock(committed.WrittenAt, s.opts.Now())
+	s.succeeded(all)
+	s.notified(committed.Unnotified)
+	return committed, nil
 }
 
 // succeeded logs that writing works again. Deletions alone do not prove it: they may succeed on a full disk.
@@ -295,23 +342,30 @@ func refused(err error) bool {
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// gather returns first and the waiting writes, in the order that engines need. None has been acknowledged, so any order is valid.
-func (s *Store) gather(first *pending) []*pending {
-	group := []*pending{first}
+// gather returns first and the waiting writes, in the order that engines need, up to the first whole, which it returns apart. None has been
+// acknowledged, so any order is valid.
+func (s *Store) gather(first *pending) (group []*pending, whole *whole) {
+	if first.whole != nil {
+		return nil, first.whole
+	}
+	group = []*pending{first}
 	for bytes := len(first.row.Value); len(group) < maxGroupWrites && bytes < maxGroupBytes; {
 		select {
 		case p, ok := <-s.queue:
-			if ok {
+			if ok && p.whole == nil {
 				group = append(group, p)
 				bytes += len(p.row.Value)
 				continue
+			}
+			if ok {
+				whole = p.whole
 			}
 		default:
 		}
 		break
 	}
 	slices.SortStableFunc(group, func(a, b *pending) int { return cmp.Compare(min(b.row.Replaces, 1), min(a.row.Replaces, 1)) })
-	return group
+	return group, whole
 }
 
 // publish passes the rows of a group, which was committed after the held rows, to the hub, so that they need not be read back. Then it
@@ -336,6 +390,9 @@ func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	}
 	s.hub.offer(committed.Before()+int64(held), committed.Last, changes)
 	for i, p := range group {
+		if p.result == nil {
+			continue
+		}
 		if committed.Landed[held+i] {
 			p.result <- outcome{revision: committed.Revision(held + i)}
 		} else {

@@ -39,6 +39,13 @@ WHERE w.replaces = 0 OR (SELECT p.replaced_by FROM log p WHERE p.id = w.replaces
 ON CONFLICT (api_group, resource, key) WHERE replaced_by IS NULL DO NOTHING
 RETURNING id`
 
+	// requireAll fails if one of the objects is not as required, and landAll if a row of the group is missing: they take the root of a
+	// negative number, since a commit that takes one round trip can end itself by nothing but an error.
+	requireAll = `
+SELECT sqrt(count(*) - $1::bigint) FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS r(api_group, resource, key, id)
+WHERE r.id = coalesce((SELECT l.id FROM log l WHERE l.api_group = r.api_group AND l.resource = r.resource AND l.key = r.key AND l.replaced_by IS NULL), 0)`
+	landAll = `SELECT sqrt(count(*) - $1::bigint) FROM log WHERE id > (SELECT revision FROM counter) - $1`
+
 	notify = `SELECT pg_notify('` + channel + `', revision::text) FROM counter`
 
 	// notifyIfRoom notifies if the queue of notifications is at most half full. The function also has the server drop what every
@@ -69,12 +76,24 @@ func (u *unnotified) statement() string {
 
 // Commit implements dialect.Engine.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	return e.commitGroup(ctx, group, nil)
+}
+
+// CommitAll implements dialect.Engine.
+func (e *Engine) CommitAll(ctx context.Context, group []dialect.Write, required []dialect.Required) (dialect.Committed, error) {
+	return e.commitGroup(ctx, group, &all{required})
+}
+
+// all makes a group one that is committed as a whole or not at all.
+type all struct{ required []dialect.Required }
+
+func (e *Engine) commitGroup(ctx context.Context, group []dialect.Write, all *all) (dialect.Committed, error) {
 	notify := ""
 	if e.capabilities.notifies {
 		notify = e.unnotified.statement()
 	}
 	for conflicts := 0; ; {
-		committed, written, err := e.commit(ctx, group, notify)
+		committed, written, err := e.commit(ctx, group, all, notify)
 		switch {
 		case err == nil:
 			e.seen.Raise(committed.Last)
@@ -85,6 +104,8 @@ func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Com
 			if err = e.writer.AcquireFunc(ctx, jump); err == nil {
 				continue
 			}
+		case all != nil && codeOf(err) == "2201F": // see requireAll
+			return dialect.Committed{}, dialect.ErrConflict
 		case serializationFailure(err):
 			if backOff(ctx, conflicts) {
 				conflicts++
@@ -119,12 +140,15 @@ func backOff(ctx context.Context, conflicts int) bool {
 
 // commit sends a group, and the statement notify unless that is "". It also returns whether all rows were written, so that an error
 // is of notify or of the commit itself.
-func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify string) (_ dialect.Committed, written bool, _ error) {
+func (e *Engine) commit(ctx context.Context, group []dialect.Write, all *all, notify string) (_ dialect.Committed, written bool, _ error) {
 	n := int64(len(group))
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group)), Unnotified: e.unnotified.cause}
 	at, ahead := dialect.CommitTime(group)
 	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil, nil) })
+	if all != nil && len(all.required) > 0 {
+		batch.Queue(requireAll, all.columns()...)
+	}
 	columns := toColumns(group)
 	batch.Queue(closeRows, n, columns[0])
 	batch.Queue(insertRows, append([]any{n}, columns...)...).Query(func(rows pgx.Rows) error {
@@ -136,6 +160,9 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 		written = err == nil
 		return err
 	})
+	if all != nil {
+		batch.Queue(landAll, n)
+	}
 	if notify != "" {
 		batch.Queue(notify).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() > 0 {
@@ -146,6 +173,16 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, notify strin
 	}
 	err := e.writer.SendBatch(ctx, batch).Close()
 	return committed, written, err
+}
+
+// columns returns the parameters of requireAll.
+func (a *all) columns() []any {
+	n := len(a.required)
+	groups, resources, keys, ids := make([]string, n), make([]string, n), make([]string, n), make([]int64, n)
+	for i, r := range a.required {
+		groups[i], resources[i], keys[i], ids[i] = r.Group, r.Resource, r.Key, r.ID
+	}
+	return []any{n, groups, resources, keys, ids}
 }
 
 // toColumns turns writes into the arrays that insertRows unnests, in its order.

@@ -40,19 +40,36 @@ func (w *writeStatements) prepare(ctx context.Context, db *sql.DB) error {
 // Commit implements dialect.Engine. If a sync fails, the group is not committed. The next one may still follow: it overwrites the
 // failed one in the write-ahead log, so no gap is left on disk.
 func (e *Engine) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	return e.commitGroup(ctx, group, nil)
+}
+
+// CommitAll implements dialect.Engine.
+func (e *Engine) CommitAll(ctx context.Context, group []dialect.Write, required []dialect.Required) (dialect.Committed, error) {
+	return e.commitGroup(ctx, group, &all{required})
+}
+
+// all makes a group one that is committed as a whole or not at all.
+type all struct{ required []dialect.Required }
+
+func (e *Engine) commitGroup(ctx context.Context, group []dialect.Write, all *all) (dialect.Committed, error) {
 	if !e.reserve.released.Load() || deletesOnly(group) && !e.reserve.held.Load() {
-		committed, err := e.commit(ctx, group)
+		committed, err := e.commit(ctx, group, all)
 		if !errors.Is(err, dialect.ErrFull) {
 			return committed, err
 		}
 	}
-	return e.commitOnFullDisk(ctx, group)
+	return e.commitOnFullDisk(ctx, group, all)
 }
 
-func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+func (e *Engine) commit(ctx context.Context, group []dialect.Write, all *all) (dialect.Committed, error) {
 	committed := dialect.Committed{Landed: make([]bool, len(group))}
 	err := e.transact(ctx, "commit", func(tx *sql.Tx) error {
 		ctx := context.WithoutCancel(ctx) // otherwise the driver starts a goroutine for each statement; the end of ctx ends the transaction
+		if all != nil {
+			if err := requireAll(ctx, tx, all.required); err != nil {
+				return err
+			}
+		}
 		at, ahead := dialect.CommitTime(group)
 		if err := tx.StmtContext(ctx, e.write.bump).QueryRowContext(ctx, len(group), at, ahead).Scan(&committed.Last, &committed.WrittenAt); err != nil {
 			return err
@@ -71,6 +88,9 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 			if committed.Landed[i], err = write(ctx, closeRow, insert, &row); err != nil {
 				return err
 			}
+			if all != nil && !committed.Landed[i] {
+				return dialect.ErrConflict
+			}
 		}
 		return nil
 	})
@@ -79,6 +99,22 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write) (dialect.Com
 		e.emptyGrownWAL(ctx)
 	}
 	return committed, err
+}
+
+// requireAll returns ErrConflict if an object is not as required.
+func requireAll(ctx context.Context, tx *sql.Tx, required []dialect.Required) error {
+	for _, r := range required {
+		var id int64
+		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM log WHERE api_group = ? AND resource = ? AND key = ? AND replaced_by IS NULL",
+			r.Group, r.Resource, r.Key).Scan(&id)
+		if err != nil {
+			return err
+		}
+		if id != r.ID {
+			return dialect.ErrConflict
+		}
+	}
+	return nil
 }
 
 // write appends row, or returns false if it conflicts.

@@ -122,11 +122,11 @@ var errReserved = fmt.Errorf("%w; the last %d MiB are for deletions and for remo
 
 // commitOnFullDisk commits a group for which there is no space but that of the reserve: deletions may use it, others only what is
 // left beside it.
-func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+func (e *Engine) commitOnFullDisk(ctx context.Context, group []dialect.Write, all *all) (dialect.Committed, error) {
 	e.reserve.mu.Lock()
 	defer e.reserve.mu.Unlock()
 	if e.useReserve(ctx) && (deletesOnly(group) || e.reserve.restore()) {
-		return e.commit(ctx, group)
+		return e.commit(ctx, group, all)
 	}
 	return dialect.Committed{}, e.reserved("commit")
 }

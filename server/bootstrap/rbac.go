@@ -38,6 +38,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/undo"
 )
 
@@ -325,6 +326,7 @@ func historyRoles() []rbacv1.ClusterRole {
 	return []rbacv1.ClusterRole{
 		role("sqube:aggregate-history-to-view", "view", changes.Resource, "get", "list", "watch"),
 		role("sqube:undo", "edit", undo.Resource, "create"),
+		role("sqube:transaction", "edit", transactions.Resource, "create", "get"),
 	}
 }
 

@@ -46,7 +46,7 @@ type Served interface {
 }
 
 // internal are the resources of rows that are no objects of the API.
-var internal = map[sqlstore.Resource]bool{sharedkeys.Resource: true, {Name: "rangeallocations"}: true}
+var internal = map[sqlstore.Resource]bool{sharedkeys.Resource: true, {Name: "rangeallocations"}: true, sqlstore.Transactions: true}
 
 // Entry is a change that a user may see.
 type Entry struct {

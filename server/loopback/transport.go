@@ -30,6 +30,9 @@ const remoteAddr = "127.0.0.1:0"
 type Transport struct {
 	// WatchTimeout is how long watches last, whatever clients ask for; 0 leaves it to them. Set it before making configurations.
 	WatchTimeout time.Duration
+	// Join returns a handler's context with what it shall have of the values of the request's, nil for nothing. Set it before the first
+	// request.
+	Join func(handler, request context.Context) context.Context
 
 	handler atomic.Pointer[http.Handler]
 	served  chan struct{} // closed once there is a handler
@@ -83,7 +86,7 @@ func (t *Transport) Shutdown(ctx context.Context) error {
 // RoundTrip runs the handler and returns as soon as it has decided the response's headers, while the body is still being written.
 //
 // The handler's context ends when the request's context does, when the response's body is closed, when the handler returns, and at
-// Shutdown. It has none of the request context's values: handlers often call the API with their own context, and like over a
+// Shutdown. It has none of the request context's values but those of Join: handlers often call the API with their own context, and like over a
 // network, the inner request must not see the outer one's user, audit event or request info.
 //
 // Errors: [ErrShutdown]; the request context's error; a [*PanicError] if the handler panics before it has sent headers (after
@@ -98,6 +101,9 @@ func (t *Transport) roundTrip(base context.Context, req *http.Request) (*http.Re
 	if err != nil {
 		closeBody(req)
 		return nil, err
+	}
+	if t.Join != nil {
+		base = t.Join(base, req.Context())
 	}
 	ctx, cancel := context.WithCancel(base)
 	ex := newExchange(ctx, cancel, req)

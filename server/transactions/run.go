@@ -1,0 +1,225 @@
+package transactions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	clientrest "k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+const (
+	// attempts is how often a transaction is run whose objects others change at the same time.
+	attempts = 8
+	// firstPause is the longest pause before the second attempt; each later one can be twice as long.
+	firstPause = 5 * time.Millisecond
+	// kept is how long the record of a transaction is kept.
+	kept = 24 * time.Hour
+)
+
+var kind = changes.GroupVersion.WithKind("Transaction").GroupKind()
+
+var resource = schema.GroupResource{Group: changes.GroupVersion.Group, Resource: Resource}
+
+// run runs the transaction as the user of the request.
+func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun bool) error {
+	calls, err := r.calls(t, namespace)
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		err := r.attempt(ctx, t, calls, namespace, dryRun)
+		if !errors.Is(err, sqlstore.ErrConflict) {
+			return err
+		}
+		if known, err := r.record(ctx, t.Name); err != nil {
+			return err
+		} else if known != nil {
+			return apierrors.NewAlreadyExists(resource, t.Name)
+		}
+		if attempt == attempts {
+			return apierrors.NewConflict(resource, t.Name, fmt.Errorf("others have changed its objects in each of %d attempts: nothing was written; try again", attempts))
+		}
+		select {
+		case <-time.After(rand.N(firstPause << attempt)):
+		case <-ctx.Done():
+			return apistorage.ClientError(context.Cause(ctx))
+		}
+	}
+}
+
+// calls returns the requests of the operations, or an API error that names all that are invalid.
+func (r *REST) calls(t *Transaction, namespace string) ([]*call, error) {
+	var invalid field.ErrorList
+	operations := field.NewPath("spec", "operations")
+	if len(t.Spec.Operations) > r.Limits.Objects {
+		return nil, apierrors.NewInvalid(kind, t.Name, field.ErrorList{field.TooMany(operations, len(t.Spec.Operations), r.Limits.Objects)})
+	}
+	calls := make([]*call, len(t.Spec.Operations))
+	for i := range t.Spec.Operations {
+		c, err := r.call(&t.Spec.Operations[i], namespace, operations.Index(i))
+		if err != nil {
+			invalid = append(invalid, err)
+		}
+		calls[i] = c
+	}
+	if len(invalid) > 0 {
+		return nil, apierrors.NewInvalid(kind, t.Name, invalid)
+	}
+	return calls, nil
+}
+
+// attempt runs the operations and commits what they have written. It returns sqlstore.ErrConflict if others have written meanwhile.
+func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, namespace string, dryRun bool) error {
+	gathering, err := r.Store.Begin(ctx, t.Name, r.Limits)
+	if err != nil {
+		return apistorage.ClientError(err)
+	}
+	defer gathering.End()
+	ctx = sqlstore.WithTransaction(ctx, gathering)
+	transport, auditID, err := r.transport(ctx)
+	if err != nil {
+		return err
+	}
+	t.Status = Status{AuditID: auditID, User: sqlstore.AuthorFrom(ctx).User}
+	if err := r.require(ctx, t.Spec.Require, namespace); err != nil {
+		return err
+	}
+	for i, c := range calls {
+		body, warnings, err := c.send(ctx, transport)
+		if err != nil {
+			return c.failed(i, err)
+		}
+		result, err := c.result(body, warnings)
+		if err != nil {
+			return err
+		}
+		t.Status.Operations = append(t.Status.Operations, result)
+	}
+	if dryRun {
+		return t.Status.uncommitted()
+	}
+	return r.commit(ctx, t, gathering)
+}
+
+// transport returns the transport of requests of the user of ctx, in its transaction.
+func (r *REST) transport(ctx context.Context) (http.RoundTripper, string, error) {
+	config, auditID, err := r.OnBehalf(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	transport, err := clientrest.TransportFor(config)
+	return identified{transport, auditID, sqlstore.AuthorFrom(ctx).FieldManager}, auditID, err
+}
+
+// identified gives requests the audit id and the user agent of the transaction's request.
+type identified struct {
+	next      http.RoundTripper
+	auditID   string
+	userAgent string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (i identified) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set(auditinternal.HeaderAuditID, i.auditID)
+	r.Header.Set("User-Agent", i.userAgent)
+	return i.next.RoundTrip(r)
+}
+
+// failed returns the error of an operation as that of the transaction: the same code, reason and details, and which operation it is.
+func (c *call) failed(index int, err error) error {
+	failure, ok := err.(apierrors.APIStatus)
+	if !ok {
+		return err
+	}
+	status := failure.Status()
+	at := field.NewPath("spec", "operations").Index(index).String()
+	cause := metav1.StatusCause{Type: "TransactionOperation", Field: at, Message: status.Message}
+	details := metav1.StatusDetails{}
+	if status.Details != nil {
+		details = *status.Details
+	}
+	details.Causes = append([]metav1.StatusCause{cause}, details.Causes...)
+	name := c.target.Name
+	if c.target.Namespace != "" {
+		name = c.target.Namespace + "/" + name
+	}
+	status.Details = &details
+	status.Message = fmt.Sprintf("nothing was written: operations[%d], %s %s %s: %s", index, c.verb, c.target.Kind, name, status.Message)
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// record is what is stored of a transaction.
+type record struct {
+	Status Status  `json:"status"`
+	Rows   []int64 `json:"rows"` // of each operation: how much its revision is after that of the record; 0 if it has written nothing
+}
+
+// commit commits what was gathered, and completes the status.
+func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.Transaction) error {
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	t.Status.Time = &now
+	stored := record{Rows: make([]int64, len(t.Status.Operations))}
+	var written int
+	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
+		written = len(writes)
+		rows := map[string]int64{}
+		for i, w := range writes {
+			rows[w.UID] = int64(i) + 1
+		}
+		stored.Status = t.Status
+		stored.Status.Operations = make([]Result, len(t.Status.Operations))
+		for i, result := range t.Status.Operations {
+			stored.Rows[i] = rows[result.UID]
+			result.Object, result.Warnings = nil, nil
+			stored.Status.Operations[i] = result
+		}
+		return json.Marshal(stored)
+	})
+	if errors.Is(err, sqlstore.ErrConflict) {
+		return err
+	}
+	if err != nil {
+		return apistorage.ClientError(err)
+	}
+	return t.Status.committed(first, first+int64(written), stored.Rows)
+}
+
+// committed sets the revisions of what was committed.
+func (s *Status) committed(first, last int64, rows []int64) error {
+	s.ResourceVersion = fmt.Sprint(last)
+	for i := range s.Operations {
+		result := &s.Operations[i]
+		if rows[i] == 0 {
+			if err := result.unwritten(); err != nil {
+				return err
+			}
+		} else if err := result.committedAs(first + rows[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uncommitted takes provisional revisions out of the answer to a dry run.
+func (s *Status) uncommitted() error {
+	for i := range s.Operations {
+		if err := s.Operations[i].unwritten(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

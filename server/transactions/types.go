@@ -1,0 +1,123 @@
+package transactions
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sqube/sqube/server/changes"
+)
+
+// Transaction is several writes that are committed together or not at all. Its name can be used once in a day, so that a client that got
+// no answer can ask what became of it.
+type Transaction struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   Spec   `json:"spec" doc:"What to write, and on which conditions. It is not stored."`
+	Status Status `json:"status,omitempty" doc:"The answer."`
+}
+
+// Spec is what a transaction does.
+type Spec struct {
+	Require    []Requirement `json:"require,omitempty" doc:"What must be so for the transaction to be committed."`
+	Operations []Operation   `json:"operations,omitempty" doc:"The writes in their order. Each sees what the ones before it have written."`
+}
+
+// Verb is what an operation does.
+type Verb string
+
+// The verbs.
+const (
+	Create Verb = "create"
+	Update Verb = "update"
+	Patch  Verb = "patch"
+	Apply  Verb = "apply"
+	Delete Verb = "delete"
+)
+
+// Operation is a write of one object, as one request would make it.
+type Operation struct {
+	Verb        Verb                  `json:"verb" doc:"create, update, patch, apply (server-side) or delete."`
+	Object      *apiextensionsv1.JSON `json:"object,omitempty" doc:"The object to create, update or apply."`
+	Target      *Target               `json:"target,omitempty" doc:"The object to patch or delete. With the subresource scale, also the one to update, since a Scale does not say what it is of."`
+	Subresource string                `json:"subresource,omitempty" doc:"The subresource to write: status, scale or finalize, or approval of a CertificateSigningRequest."`
+
+	PatchType string                `json:"patchType,omitempty" doc:"json, merge or strategic. Default merge."`
+	Patch     *apiextensionsv1.JSON `json:"patch,omitempty" doc:"The patch."`
+
+	FieldManager    string `json:"fieldManager,omitempty" doc:"As the parameter of a request. Server-side apply needs it."`
+	FieldValidation string `json:"fieldValidation,omitempty" doc:"As the parameter of a request."`
+	Force           bool   `json:"force,omitempty" doc:"Take fields from other managers; for apply."`
+
+	Preconditions      *Preconditions `json:"preconditions,omitempty" doc:"For delete: which version must be deleted."`
+	PropagationPolicy  string         `json:"propagationPolicy,omitempty" doc:"For delete: Orphan, Background or Foreground."`
+	GracePeriodSeconds *int64         `json:"gracePeriodSeconds,omitempty" doc:"For delete."`
+}
+
+// Preconditions are those of a deletion.
+type Preconditions struct {
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// Target names an object.
+type Target struct {
+	APIVersion string `json:"apiVersion" doc:"The group and version of its kind."`
+	Kind       string `json:"kind" doc:"Its kind."`
+	Namespace  string `json:"namespace,omitempty" doc:"Its namespace, if it has one."`
+	Name       string `json:"name" doc:"Its name."`
+}
+
+// Requirement is a condition on an object. Conditions are checked on the state before the operations.
+type Requirement struct {
+	Target          `json:",inline"`
+	Absent          bool                  `json:"absent,omitempty" doc:"There must be no such object. Otherwise there must be one."`
+	UID             string                `json:"uid,omitempty" doc:"It must have this uid."`
+	ResourceVersion string                `json:"resourceVersion,omitempty" doc:"It must have this resourceVersion."`
+	Field           string                `json:"field,omitempty" doc:"The path of a field, such as .spec.holderIdentity, which must have this value, or be absent if value is unset."`
+	Value           *apiextensionsv1.JSON `json:"value,omitempty"`
+}
+
+// Status is the answer to a transaction.
+type Status struct {
+	ResourceVersion string       `json:"resourceVersion,omitempty" doc:"The revision of the last write. What was read at it, or later, has all of the transaction. Absent after a dry run."`
+	User            string       `json:"user,omitempty" doc:"Who made it."`
+	AuditID         string       `json:"auditID,omitempty" doc:"The id of the request in the audit log."`
+	Time            *metav1.Time `json:"time,omitempty" doc:"When it was committed."`
+	Operations      []Result     `json:"operations,omitempty" doc:"What became of each operation."`
+}
+
+// Result is what became of an operation.
+type Result struct {
+	Verb            Verb                  `json:"verb"`
+	APIVersion      string                `json:"apiVersion"`
+	Kind            string                `json:"kind"`
+	Namespace       string                `json:"namespace,omitempty"`
+	Name            string                `json:"name"`
+	UID             string                `json:"uid,omitempty"`
+	ResourceVersion string                `json:"resourceVersion,omitempty" doc:"The object's resourceVersion after the transaction, or that of its deletion."`
+	Warnings        []string              `json:"warnings,omitempty" doc:"What a request would have got as warnings."`
+	Object          *apiextensionsv1.JSON `json:"object,omitempty" doc:"The answer to the operation. A get of the transaction does not have it."`
+}
+
+// TransactionList is a list of transactions.
+type TransactionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Transaction `json:"items"`
+}
+
+func init() { changes.Register(&Transaction{}, &TransactionList{}) }
+
+// DeepCopyObject implements runtime.Object.
+func (t *Transaction) DeepCopyObject() runtime.Object { return changes.Copy(t) }
+
+// DeepCopyObject implements runtime.Object.
+func (l *TransactionList) DeepCopyObject() runtime.Object { return changes.Copy(l) }
+
+// Definition describes the resource.
+func Definition() *apiextensionsv1.CustomResourceDefinition {
+	return changes.Define(Transaction{}, Resource, "transaction", apiextensionsv1.ClusterScoped, "Transaction is several writes that are committed together or not at all. It is answered when that is done. Each operation is one that its user could send alone.")
+}
