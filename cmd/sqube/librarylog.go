@@ -29,6 +29,7 @@ type levelWriter struct {
 // again, metrics of a controller that starts a second time, mistakes that clients are informed of.
 var harmless = []string{
 	"context canceled",
+	"http2: stream closed",
 	"Post-timeout activity",
 	"post-timeout activity",
 	"http: Handler timeout",
