@@ -28,11 +28,13 @@ that it prints opens it in one browser, within a minute, and gives that browser
 these rights. The browser that it starts gets another URL, in a private file.
 
 With SOURCE, it shows a backup, without any server: a file that sqube backup wrote, or
-a folder or s3://BUCKET/PREFIX that backup --follow or serve --archive writes. What it
+a folder or s3://BUCKET/PREFIX that backup --follow or serve --archive writes; or a
+cluster of any kind, kube:CONTEXT, without the values of its Secrets. What it
 shows is a copy, in a private folder under $TMPDIR that is removed at the end. Nothing
 can be changed in it, nothing in it grows old, and it connects to nobody.`,
 		Example: `  sqube console --kubeconfig data/admin.kubeconfig
-  sqube console /backups/sqube-2026-11-21.db`,
+  sqube console /backups/sqube-2026-11-21.db
+  sqube console kube:prod`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")

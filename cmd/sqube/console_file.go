@@ -60,13 +60,17 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 		return err
 	}
 	f.copy = datastore.Datastore{Path: filepath.Join(f.dir, "sqube.db"), NoSync: true}
-	if origin.IsFollowed(f.source) {
+	switch {
+	case strings.HasPrefix(f.source, kubePrefix):
+		klog.SetLogger(logr.Discard())
+		_, err = copyOf(cmd, f.source, f.copy.Path)
+	case origin.IsFollowed(f.source):
 		quiet := &cobra.Command{}
 		quiet.SetContext(cmd.Context())
 		quiet.SetOut(io.Discard)
 		r := restorer{target: f.copy, history: never}
 		err = r.fromFollowed(quiet, f.source, time.Time{})
-	} else {
+	default:
 		err = f.copyFile(cmd.Context())
 	}
 	if err != nil {

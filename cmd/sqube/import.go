@@ -106,7 +106,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 
 	var read atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
-	report := importReport{taken: map[string]int{}, skipped: map[skippedKey]*skippedObjects{}}
+	report := newImportReport()
 	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
 	counter, err := jumpedCounter(time.Now(), dialect.End{Revision: from.Revision()})
 	if err != nil {

@@ -45,14 +45,13 @@ func (l *skippedObjects) String() string {
 	return names
 }
 
+func newImportReport() importReport {
+	return importReport{taken: map[string]int{}, skipped: map[skippedKey]*skippedObjects{}}
+}
+
 func (r *importReport) add(o *etcdimport.Result) {
 	if o.Write == nil {
-		key := skippedKey{o.Resource, o.Reason}
-		objects := r.skipped[key]
-		if objects == nil {
-			objects = &skippedObjects{}
-			r.skipped[key] = objects
-		}
+		objects := r.skippedFor(skippedKey{o.Resource, o.Reason})
 		if objects.count++; objects.count <= maxNames {
 			objects.names = append(objects.names, o.Object)
 		}
@@ -65,6 +64,15 @@ func (r *importReport) add(o *etcdimport.Result) {
 			r.serviceRanges = cidr.Spec.CIDRs // none if it is encrypted
 		}
 	}
+}
+
+func (r *importReport) skippedFor(key skippedKey) *skippedObjects {
+	objects := r.skipped[key]
+	if objects == nil {
+		objects = &skippedObjects{}
+		r.skipped[key] = objects
+	}
+	return objects
 }
 
 func (r *importReport) total() (taken, skipped int) {
@@ -88,8 +96,11 @@ func (r *importReport) print(out io.Writer) error {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.skipped), byName) {
 		objects := r.skipped[key]
-		why := fmt.Sprintf("%s: %s", objects, key.reason)
-		table.row(key.resource, "", fmt.Sprint(objects.count), strings.Join(strings.Fields(why), " ")) // on one line
+		why, count := key.reason, ""
+		if objects.count > 0 { // else it is of the resource as a whole
+			why, count = fmt.Sprintf("%s: %s", objects, key.reason), fmt.Sprint(objects.count)
+		}
+		table.row(key.resource, "", count, strings.Join(strings.Fields(why), " ")) // on one line
 	}
 	taken, skipped := r.total()
 	table.row("total", fmt.Sprint(taken), fmt.Sprint(skipped), "")

@@ -68,7 +68,7 @@ and in the environment if it looks like a misspelled flag.
 SIGTERM or SIGINT ends the server when running requests are done; a second one
 ends it at once.`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (failed error) {
 			verflag.PrintAndExitIfRequested()
 			environ := os.Environ()
 			if o.envtest {
@@ -87,7 +87,12 @@ ends it at once.`,
 					return flagErrors(cmd, err)
 				}
 			}
-			if err := o.complete(); err != nil {
+			remove, err := o.copied.fetch(cmd, o.server)
+			defer closing(&failed, remove)
+			if err == nil {
+				err = o.complete()
+			}
+			if err != nil {
 				return o.log.logged(flagErrors(cmd, err))
 			}
 			return o.log.logged(o.run(cmd.Context()))

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/sqube/sqube/dialect"
@@ -23,11 +26,38 @@ type copied struct {
 	when string // the flag --at
 
 	at     origin.At
+	dir    string    // has the copy of a cluster; "" if the source is none
 	moment time.Time // once it is copied
 }
 
+// fetch copies a source that is a cluster into a private folder, which remove removes. The server gets the cluster's range of Services, unless
+// its flag is set.
+func (c *copied) fetch(cmd *cobra.Command, o *server.Options) (remove func() error, err error) {
+	remove = func() error { return nil }
+	if !strings.HasPrefix(c.from, kubePrefix) || !o.InMemory || c.when != "" { // complete says what is wrong
+		return remove, nil
+	}
+	if c.dir, err = os.MkdirTemp("", "sqube-copy-"); err != nil {
+		return remove, err
+	}
+	remove = func() error { return os.RemoveAll(c.dir) }
+	report, err := copyOf(cmd, c.from, c.file())
+	if err == nil && len(report.serviceRanges) > 0 && !cmd.Flags().Changed("service-cluster-ip-range") {
+		o.ServiceClusterIPRange = strings.Join(report.serviceRanges, ",")
+	}
+	return remove, err
+}
+
+// file is the database that is copied.
+func (c *copied) file() string {
+	if c.dir == "" {
+		return c.from
+	}
+	return filepath.Join(c.dir, "cluster.db")
+}
+
 func (c *copied) addFlags(fs *pflag.FlagSet, o *server.Options) {
-	fs.StringVar(&c.from, "from", "", "With --in-memory: start on a copy of a backup, to try things on. What sqube restore takes: a file of sqube backup, a folder or s3://BUCKET/PREFIX of backup --follow or serve --archive, or a database, even one that is served. It does not change. The copy has keys of its own, and no history from before.")
+	fs.StringVar(&c.from, "from", "", "With --in-memory: start on a copy of a backup, to try things on. What sqube restore takes: a file of sqube backup, a folder or s3://BUCKET/PREFIX of backup --follow or serve --archive, or a database, even one that is served; or kube:CONTEXT, a cluster of any kind that a kubeconfig reaches, as sqube copy copies it, without the values of Secrets. It does not change. The copy has keys of its own, and no history from before.")
 	classify(fs, "from")
 	fs.StringVar(&c.when, "at", "", "With --from: the revision, time such as 2026-11-21T10:00:00Z, or how long ago, such as 10h, whose state is copied. If unset, the newest.")
 	fs.StringSliceVar(&o.Outbound, "from-outbound", nil, "With --from: addresses, HOST or HOST:PORT, to which the server may connect because objects of the cluster name them: nodes, pods, webhooks, aggregated API servers. '*' for all. If unset, none: their requests fail, and admission goes on as if there were no webhooks.")
@@ -41,6 +71,8 @@ func (c *copied) complete(o *server.Options) (err error) {
 		return nil
 	case !o.InMemory:
 		return errors.New("--from needs --in-memory: to serve a backup for good, sqube restore it first")
+	case strings.HasPrefix(c.from, kubePrefix) && c.when != "":
+		return errors.New("--at is for backups: a cluster is copied as it is now")
 	}
 	if c.when != "" {
 		if c.at.Revision, err = strconv.ParseInt(c.when, 10, 64); err != nil {
@@ -52,14 +84,16 @@ func (c *copied) complete(o *server.Options) (err error) {
 	if origin.IsFollowed(c.from) {
 		return err
 	}
-	from, failed := sourceDatabase(c.from)
+	from, failed := sourceDatabase(c.file())
 	if failed == nil && !from.Shared() {
 		_, failed = os.Stat(from.Path)
 	}
 	if failed != nil {
 		return errors.Join(err, fmt.Errorf("--from: %w", failed))
 	}
-	o.CopyOf = cmp.Or(from.Path, from.String()) // without a password
+	if c.dir == "" {
+		o.CopyOf = cmp.Or(from.Path, from.String()) // without a password
+	}
 	return err
 }
 
@@ -69,14 +103,14 @@ func (c *copied) fill(ctx context.Context, engine dialect.Engine, o *server.Opti
 		return nil
 	}
 	remove := func() error { return nil }
-	c.moment, err = origin.Copy(ctx, engine, c.from, c.at, func(ctx context.Context) (dialect.Reader, error) {
-		switch dump, err := isPgDump(c.from); {
+	c.moment, err = origin.Copy(ctx, engine, c.file(), c.at, func(ctx context.Context) (dialect.Reader, error) {
+		switch dump, err := isPgDump(c.file()); {
 		case err != nil:
 			return nil, err
 		case dump:
 			return nil, origin.ErrPgDump
 		}
-		from, err := sourceDatabase(c.from)
+		from, err := sourceDatabase(c.file())
 		if err == nil {
 			err = from.Complete()
 		}
@@ -89,6 +123,9 @@ func (c *copied) fill(ctx context.Context, engine dialect.Engine, o *server.Opti
 		return from.OpenReader(ctx)
 	})
 	err = errors.Join(err, remove())
+	if c.dir != "" {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
 	if err == nil {
 		err = decryptable(ctx, engine, o.Encryption)
 	}

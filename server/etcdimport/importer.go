@@ -67,6 +67,19 @@ func (i *Importer) Define(ctx context.Context, key string, stored []byte) error 
 	if err != nil {
 		return nil
 	}
+	return i.define(obj)
+}
+
+// DefineObject is Define for a definition that the API has returned.
+func (i *Importer) DefineObject(ctx context.Context, name string, data []byte) error {
+	_, obj, err := i.byName(apiextensions.Resource("customresourcedefinitions")).storage.ImportWrite(ctx, name, data)
+	if err != nil {
+		return nil
+	}
+	return i.define(obj)
+}
+
+func (i *Importer) define(obj runtime.Object) error {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := apiextensionsscheme.Scheme.Convert(obj, definition, nil); err != nil {
 		return err
@@ -109,6 +122,38 @@ func (i *Importer) Import(ctx context.Context, key string, stored []byte) Result
 	switch {
 	case err != nil:
 		o.Reason = err.Error()
+	case isIdentity(r, obj):
+		o.Reason = "it is the identity of one of the old API servers"
+	default:
+		o.Write = w
+	}
+	return o
+}
+
+// Serves reports whether objects of a resource can be imported.
+func (i *Importer) Serves(name schema.GroupResource) bool { return i.byName(name) != nil }
+
+func (i *Importer) byName(name schema.GroupResource) *resource {
+	for _, r := range i.resources {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// ImportObject is Import for an object that the API has returned, in JSON or protobuf and any version. object is "namespace/name", or
+// "name".
+func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, object string, data []byte) Result {
+	o, r := Result{Resource: name.String(), Object: object}, i.byName(name)
+	if r == nil {
+		o.Reason = "sqube does not serve this resource"
+		return o
+	}
+	w, obj, err := r.storage.ImportWrite(ctx, object, data)
+	switch {
+	case err != nil:
+		o.Reason = fmt.Sprintf("its value can't be stored: %v", err)
 	case isIdentity(r, obj):
 		o.Reason = "it is the identity of one of the old API servers"
 	default:

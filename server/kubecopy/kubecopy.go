@@ -1,0 +1,304 @@
+package kubecopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/etcdimport"
+)
+
+// Options select what is read.
+type Options struct {
+	// Secrets keeps the values of Secrets. Otherwise they are replaced by as many letters x, and never stored.
+	Secrets bool
+	// Namespaces limits objects with a namespace to these; none for all.
+	Namespaces []string
+	// Without leaves out resources, such as events or leases.coordination.k8s.io.
+	Without []string
+	// Progress is called with the number of objects that were read so far. Optional.
+	Progress func(objects int)
+	// UserAgent is that of the requests.
+	UserAgent string
+}
+
+// Row is an object that was read.
+type Row struct {
+	etcdimport.Result
+	// Revision is the object's resourceVersion, 0 if that is not a number.
+	Revision int64
+}
+
+// Cluster is a cluster to be read.
+type Cluster struct {
+	options   Options
+	client    rest.Interface
+	importer  *etcdimport.Importer
+	resources []resource
+	// Revision is the moment as of which everything is read, except what Unaligned names.
+	Revision int64
+	// Unaligned has the resources that could only be read as they were a little later, with the reason.
+	Unaligned []Unread
+	// Unread has the resources that could not be read at all.
+	Unread []Unread
+
+	read int
+}
+
+// Unread is a resource, and why it was not read as the others.
+type Unread struct{ Resource, Reason string }
+
+// resource is one that is listed.
+type resource struct {
+	schema.GroupVersionResource
+	kind       string
+	namespaced bool
+}
+
+const (
+	// pageSize is that of client-go's pagers.
+	pageSize = 500
+	// patience limits a page.
+	patience = time.Minute
+)
+
+// Open finds out what a cluster has.
+func Open(ctx context.Context, config *rest.Config, options Options) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = options.UserAgent
+	config.QPS = -1 // one request at a time; 429 is heeded
+	config.Timeout = patience
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.GroupVersion = &schema.GroupVersion{}
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	none, err := encryption.Load(encryption.Options{}, "")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{options: options, client: client}
+	if c.importer, err = etcdimport.New("/", none); err != nil {
+		return nil, err
+	}
+	if err := c.discover(found); err != nil {
+		return nil, err
+	}
+	return c, c.begin(ctx)
+}
+
+// discover finds the resources to list, in an order in which definitions come before their objects.
+func (c *Cluster) discover(client discovery.DiscoveryInterface) error {
+	lists, err := client.ServerPreferredResources()
+	var partly *discovery.ErrGroupDiscoveryFailed
+	if err != nil && !errors.As(err, &partly) {
+		return err
+	}
+	if partly != nil {
+		for version, err := range partly.Groups {
+			c.Unread = append(c.Unread, Unread{version.String(), err.Error()})
+		}
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return err
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
+				continue
+			}
+			found := resource{version.WithResource(r.Name), r.Kind, r.Namespaced}
+			if name := found.GroupResource().String(); slices.Contains(c.options.Without, name) || slices.Contains(c.options.Without, r.Name) || alias[found.GroupResource()] {
+				continue
+			}
+			c.resources = append(c.resources, found)
+		}
+	}
+	slices.SortFunc(c.resources, func(a, b resource) int {
+		if a, b := a.defines(), b.defines(); a != b {
+			if a {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.String(), b.String())
+	})
+	return nil
+}
+
+// alias are resources that show the objects of others, or state that is not stored.
+var alias = map[schema.GroupResource]bool{
+	{Group: "events.k8s.io", Resource: "events"}: true, // of the core group
+	{Resource: "componentstatuses"}:              true,
+}
+
+var definitions = schema.GroupResource{Group: apiextensions.GroupName, Resource: "customresourcedefinitions"}
+
+func (r *resource) defines() bool { return r.GroupResource() == definitions }
+
+// begin determines the moment as of which everything is read.
+func (c *Cluster) begin(ctx context.Context) error {
+	page, err := c.page(ctx, "/api/v1/namespaces", map[string]string{"limit": "1"})
+	if err != nil {
+		return fmt.Errorf("listing namespaces, to learn the newest resourceVersion: %w", err)
+	}
+	if c.Revision, err = strconv.ParseInt(page.resourceVersion, 10, 64); err != nil {
+		return fmt.Errorf("its resourceVersions are no numbers: %q", page.resourceVersion)
+	}
+	return nil
+}
+
+// Each calls yield for each object. It returns an error of yield, which ends it, unchanged.
+func (c *Cluster) Each(ctx context.Context, yield func(*Row) error) error {
+	for _, r := range c.resources {
+		if !r.defines() && !c.importer.Serves(r.GroupResource()) {
+			c.Unread = append(c.Unread, Unread{r.GroupResource().String(), "sqube does not store it: an aggregated API serves it, or another version of Kubernetes"})
+			continue
+		}
+		namespaces := c.options.Namespaces
+		if !r.namespaced || len(namespaces) == 0 {
+			namespaces = []string{""}
+		}
+		for _, namespace := range namespaces {
+			if err := c.list(ctx, r, namespace, yield); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// list passes on the objects of a resource. What the user may not read is noted, and does not end the copy.
+func (c *Cluster) list(ctx context.Context, r resource, namespace string, yield func(*Row) error) error {
+	exact := map[string]string{"resourceVersion": fmt.Sprint(c.Revision), "resourceVersionMatch": string(metav1.ResourceVersionMatchExact)}
+	passed, err := c.pages(ctx, r, namespace, exact, nil, yield)
+	var failure *readError
+	if errors.As(err, &failure) && retriable(failure.error) {
+		c.Unaligned = append(c.Unaligned, Unread{r.in(namespace), failure.Error()})
+		_, err = c.pages(ctx, r, namespace, nil, passed, yield)
+	}
+	if errors.As(err, &failure) && ctx.Err() == nil && (apierrors.IsForbidden(failure.error) || apierrors.IsNotFound(failure.error) || apierrors.IsMethodNotSupported(failure.error)) {
+		c.Unread = append(c.Unread, Unread{r.in(namespace), failure.Error()})
+		return nil
+	}
+	return err
+}
+
+func (r *resource) in(namespace string) string {
+	if namespace == "" {
+		return r.GroupResource().String()
+	}
+	return r.GroupResource().String() + " in " + namespace
+}
+
+// retriable reports whether a list that failed at a resourceVersion can succeed without it: the server does not have it any more, not yet, or
+// takes it from another etcd.
+func retriable(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)
+}
+
+// readError is an error of a request.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// pages passes on the objects of a list, except those whose names are in skip, and returns the names of those that it has passed on.
+func (c *Cluster) pages(ctx context.Context, r resource, namespace string, at map[string]string, skip map[string]bool, yield func(*Row) error) (passed map[string]bool, err error) {
+	path := "/apis/" + r.GroupVersion().String()
+	if r.Group == "" {
+		path = "/api/" + r.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	parameters := map[string]string{"limit": fmt.Sprint(pageSize)}
+	for name, value := range at {
+		parameters[name] = value
+	}
+	passed = map[string]bool{}
+	for {
+		page, err := c.page(ctx, path+"/"+r.Resource, parameters)
+		if err != nil {
+			return passed, &readError{err}
+		}
+		for _, o := range page.objects {
+			if name := o.namespace + "/" + o.name; skip[name] || passed[name] {
+				continue
+			} else if passed[name] = true; c.leftOut(r, &o) {
+				continue
+			}
+			if err := c.pass(ctx, r, &o, yield); err != nil {
+				return passed, err
+			}
+		}
+		if page.next == "" {
+			return passed, nil
+		}
+		parameters = map[string]string{"limit": fmt.Sprint(pageSize), "continue": page.next}
+	}
+}
+
+// leftOut reports whether an object is a Namespace that was not asked for.
+func (c *Cluster) leftOut(r resource, o *object) bool {
+	return r.GroupResource() == schema.GroupResource{Resource: "namespaces"} && len(c.options.Namespaces) > 0 && !slices.Contains(c.options.Namespaces, o.name)
+}
+
+func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*Row) error) error {
+	c.read++
+	if c.options.Progress != nil {
+		c.options.Progress(c.read)
+	}
+	data := o.data(r.GroupVersion().String(), r.kind)
+	if r.GroupResource() == (schema.GroupResource{Resource: "secrets"}) && !c.options.Secrets {
+		var err error
+		if data, err = withoutValues(data); err != nil {
+			return fmt.Errorf("hiding the values of Secret %s/%s: %w", o.namespace, o.name, err)
+		}
+	}
+	if r.defines() {
+		if err := c.importer.DefineObject(ctx, o.name, data); err != nil {
+			return err
+		}
+	}
+	revision, _ := strconv.ParseInt(o.resourceVersion, 10, 64)
+	return yield(&Row{c.importer.ImportObject(ctx, r.GroupResource(), strings.TrimPrefix(o.namespace+"/"+o.name, "/"), data), revision})
+}
+
+// page reads one page of a list.
+func (c *Cluster) page(ctx context.Context, path string, parameters map[string]string) (*page, error) {
+	request := c.client.Get().AbsPath(path).SetHeader("Accept", "application/vnd.kubernetes.protobuf,application/json")
+	for name, value := range parameters {
+		request.Param(name, value)
+	}
+	result := request.Do(ctx)
+	var kind string
+	result.ContentType(&kind)
+	body, err := result.Raw()
+	if err != nil {
+		if status := result.Error(); status != nil {
+			err = status
+		}
+		return nil, err
+	}
+	return parse(kind, body)
+}
