@@ -62,7 +62,6 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 	f.copy = datastore.Datastore{Path: filepath.Join(f.dir, "sqube.db"), NoSync: true}
 	switch {
 	case strings.HasPrefix(f.source, kubePrefix):
-		klog.SetLogger(logr.Discard())
 		_, err = copyOf(cmd, f.source, f.copy.Path)
 	case origin.IsFollowed(f.source):
 		quiet := &cobra.Command{}

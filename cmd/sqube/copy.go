@@ -61,7 +61,6 @@ func (c *clusterCopy) run(cmd *cobra.Command, file string) error {
 		return errors.New("want a file to be created")
 	}
 	cmd.SetContext(untilInterrupt(cmd.Context()))
-	klog.SetLogger(logr.Discard()) // the libraries log for servers
 	report, err := c.copy(cmd, file)
 	if err != nil {
 		return err
@@ -74,7 +73,7 @@ func (c *clusterCopy) run(cmd *cobra.Command, file string) error {
 	if !c.options.Secrets {
 		fmt.Fprint(cmd.OutOrStdout(), ", without the values of Secrets")
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "\nLook at it: sqube console %s\nTry things: sqube serve --in-memory --from %s%s\n", file, file, report.rangeFlag())
+	fmt.Fprintf(cmd.OutOrStdout(), "\nLook at it: sqube console %s\nTry things: sqube serve --in-memory --from %s\n", file, file)
 	return nil
 }
 
@@ -84,17 +83,12 @@ type copyReport struct {
 	revision int64
 }
 
-// rangeFlag is the flag that a server of the copy needs.
-func (r *copyReport) rangeFlag() string {
-	if len(r.serviceRanges) == 0 {
-		return ""
-	}
-	return " --service-cluster-ip-range " + terminal.Printable(strings.Join(r.serviceRanges, ","))
-}
-
 // copy reads the cluster into a new file.
 func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error) {
 	ctx := cmd.Context()
+	log := klog.CaptureState()
+	defer log.Restore()
+	klog.SetLogger(logr.Discard()) // the libraries log for servers
 	if err := c.load(); err != nil {
 		return nil, err
 	}

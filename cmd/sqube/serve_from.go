@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
@@ -30,22 +32,74 @@ type copied struct {
 	moment time.Time // once it is copied
 }
 
-// fetch copies a source that is a cluster into a private folder, which remove removes. The server gets the cluster's range of Services, unless
-// its flag is set.
+// fetch copies a source that is a cluster into a private folder, which remove removes. The server gets the range of Services of a source that
+// is a cluster or a database, unless its flag is set.
 func (c *copied) fetch(cmd *cobra.Command, o *server.Options) (remove func() error, err error) {
 	remove = func() error { return nil }
-	if !strings.HasPrefix(c.from, kubePrefix) || !o.InMemory || c.when != "" { // complete says what is wrong
+	if c.from == "" || !o.InMemory {
 		return remove, nil
 	}
-	if c.dir, err = os.MkdirTemp("", "sqube-copy-"); err != nil {
-		return remove, err
+	if strings.HasPrefix(c.from, kubePrefix) && c.when == "" { // else complete says what is wrong
+		if c.dir, err = os.MkdirTemp("", "sqube-copy-"); err != nil {
+			return remove, err
+		}
+		remove = func() error { return os.RemoveAll(c.dir) }
+		if _, err := copyOf(cmd, c.from, c.file()); err != nil {
+			return remove, err
+		}
 	}
-	remove = func() error { return os.RemoveAll(c.dir) }
-	report, err := copyOf(cmd, c.from, c.file())
-	if err == nil && len(report.serviceRanges) > 0 && !cmd.Flags().Changed("service-cluster-ip-range") {
-		o.ServiceClusterIPRange = strings.Join(report.serviceRanges, ",")
+	if ranges := c.serviceRanges(cmd.Context()); len(ranges) > 0 && !cmd.Flags().Changed("service-cluster-ip-range") {
+		o.ServiceClusterIPRange = strings.Join(ranges, ",")
 	}
-	return remove, err
+	return remove, nil
+}
+
+// serviceRanges returns the range of Services in a source that is a database, nil if it is not known.
+func (c *copied) serviceRanges(ctx context.Context) (ranges []string) {
+	if origin.IsFollowed(c.file()) {
+		return nil
+	}
+	reader, remove, err := c.open(ctx)
+	if err != nil {
+		return nil // fill says so
+	}
+	const kubernetes = "SELECT value FROM log WHERE api_group = 'networking.k8s.io' AND resource = 'servicecidrs' AND key = 'kubernetes' AND replaced_by IS NULL"
+	err = reader.Query(ctx, kubernetes, nil, func(row dialect.Row) error {
+		var value []byte
+		var cidr networkingv1.ServiceCIDR
+		if err := row.Scan(&value); err != nil || json.Unmarshal(value, &cidr) != nil { // it is encrypted
+			return err
+		}
+		ranges = cidr.Spec.CIDRs
+		return nil
+	})
+	if errors.Join(err, reader.Close(), remove()) != nil {
+		return nil
+	}
+	return ranges
+}
+
+// open opens a source that is a database. remove is to be called after it was closed.
+func (c *copied) open(ctx context.Context) (reader dialect.Reader, remove func() error, err error) {
+	remove = func() error { return nil }
+	switch dump, err := isPgDump(c.file()); {
+	case err != nil:
+		return nil, remove, err
+	case dump:
+		return nil, remove, origin.ErrPgDump
+	}
+	from, err := sourceDatabase(c.file())
+	if err == nil {
+		err = from.Complete()
+	}
+	if err == nil {
+		from, remove, err = from.Current(ctx)
+	}
+	if err != nil {
+		return nil, remove, err
+	}
+	reader, err = from.OpenReader(ctx)
+	return reader, remove, err
 }
 
 // file is the database that is copied.
@@ -103,24 +157,9 @@ func (c *copied) fill(ctx context.Context, engine dialect.Engine, o *server.Opti
 		return nil
 	}
 	remove := func() error { return nil }
-	c.moment, err = origin.Copy(ctx, engine, c.file(), c.at, func(ctx context.Context) (dialect.Reader, error) {
-		switch dump, err := isPgDump(c.file()); {
-		case err != nil:
-			return nil, err
-		case dump:
-			return nil, origin.ErrPgDump
-		}
-		from, err := sourceDatabase(c.file())
-		if err == nil {
-			err = from.Complete()
-		}
-		if err == nil {
-			from, remove, err = from.Current(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return from.OpenReader(ctx)
+	c.moment, err = origin.Copy(ctx, engine, c.file(), c.at, func(ctx context.Context) (reader dialect.Reader, err error) {
+		reader, remove, err = c.open(ctx)
+		return reader, err
 	})
 	err = errors.Join(err, remove())
 	if c.dir != "" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,20 +153,55 @@ var alias = map[schema.GroupResource]bool{
 	{Resource: "componentstatuses"}:              true,
 }
 
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+var addresses = schema.GroupResource{Group: networkingv1.GroupName, Resource: "ipaddresses"}
+
 var definitions = schema.GroupResource{Group: apiextensions.GroupName, Resource: "customresourcedefinitions"}
 
 func (r *resource) defines() bool { return r.GroupResource() == definitions }
 
-// begin determines the moment as of which everything is read.
+// begin determines the moment as of which everything is read: the newest revision, which any list has that the user may read.
 func (c *Cluster) begin(ctx context.Context) error {
-	page, err := c.page(ctx, "/api/v1/namespaces", map[string]string{"limit": "1"})
-	if err != nil {
-		return fmt.Errorf("listing namespaces, to learn the newest resourceVersion: %w", err)
+	first := errors.New("there is nothing to list")
+	for i, r := range append([]resource{{namespaces, "Namespace", false}}, c.resources...) {
+		for _, namespace := range c.scopes(r) {
+			page, err := c.page(ctx, r.path(namespace), map[string]string{"limit": "1"})
+			if err == nil {
+				if c.Revision, err = strconv.ParseInt(page.resourceVersion, 10, 64); err != nil {
+					err = fmt.Errorf("its resourceVersions are no numbers: %q", page.resourceVersion)
+				}
+				return err
+			}
+			if i == 0 {
+				first = err
+			}
+			if !apierrors.IsForbidden(err) {
+				return err
+			}
+		}
 	}
-	if c.Revision, err = strconv.ParseInt(page.resourceVersion, 10, 64); err != nil {
-		return fmt.Errorf("its resourceVersions are no numbers: %q", page.resourceVersion)
+	return first
+}
+
+// scopes returns the namespaces in which a resource is listed, "" for all.
+func (c *Cluster) scopes(r resource) []string {
+	if !r.namespaced || len(c.options.Namespaces) == 0 {
+		return []string{""}
 	}
-	return nil
+	return c.options.Namespaces
+}
+
+// path returns the path of a list.
+func (r *resource) path(namespace string) string {
+	path := "/apis/" + r.GroupVersion().String()
+	if r.Group == "" {
+		path = "/api/" + r.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	return path + "/" + r.Resource
 }
 
 // Each calls yield for each object. It returns an error of yield, which ends it, unchanged.
@@ -175,11 +211,7 @@ func (c *Cluster) Each(ctx context.Context, yield func(*Row) error) error {
 			c.Unread = append(c.Unread, Unread{r.GroupResource().String(), "sqube does not store it: an aggregated API serves it, or another version of Kubernetes"})
 			continue
 		}
-		namespaces := c.options.Namespaces
-		if !r.namespaced || len(namespaces) == 0 {
-			namespaces = []string{""}
-		}
-		for _, namespace := range namespaces {
+		for _, namespace := range c.scopes(r) {
 			if err := c.list(ctx, r, namespace, yield); err != nil {
 				return err
 			}
@@ -224,30 +256,27 @@ func (e *readError) Unwrap() error { return e.error }
 
 // pages passes on the objects of a list, except those whose names are in skip, and returns the names of those that it has passed on.
 func (c *Cluster) pages(ctx context.Context, r resource, namespace string, at map[string]string, skip map[string]bool, yield func(*Row) error) (passed map[string]bool, err error) {
-	path := "/apis/" + r.GroupVersion().String()
-	if r.Group == "" {
-		path = "/api/" + r.Version
-	}
-	if namespace != "" {
-		path += "/namespaces/" + namespace
-	}
 	parameters := map[string]string{"limit": fmt.Sprint(pageSize)}
 	for name, value := range at {
 		parameters[name] = value
 	}
 	passed = map[string]bool{}
 	for {
-		page, err := c.page(ctx, path+"/"+r.Resource, parameters)
+		page, err := c.page(ctx, r.path(namespace), parameters)
 		if err != nil {
 			return passed, &readError{err}
 		}
 		for _, o := range page.objects {
-			if name := o.namespace + "/" + o.name; skip[name] || passed[name] {
-				continue
-			} else if passed[name] = true; c.leftOut(r, &o) {
+			name := o.namespace + "/" + o.name
+			if skip[name] || passed[name] {
 				continue
 			}
-			if err := c.pass(ctx, r, &o, yield); err != nil {
+			passed[name] = true
+			out, err := c.leftOut(r, &o)
+			if err == nil && !out {
+				err = c.pass(ctx, r, &o, yield)
+			}
+			if err != nil {
 				return passed, err
 			}
 		}
@@ -258,9 +287,22 @@ func (c *Cluster) pages(ctx context.Context, r resource, namespace string, at ma
 	}
 }
 
-// leftOut reports whether an object is a Namespace that was not asked for.
-func (c *Cluster) leftOut(r resource, o *object) bool {
-	return r.GroupResource() == schema.GroupResource{Resource: "namespaces"} && len(c.options.Namespaces) > 0 && !slices.Contains(c.options.Namespaces, o.name)
+// leftOut reports whether an object belongs to a namespace that was not asked for, though it has none.
+func (c *Cluster) leftOut(r resource, o *object) (bool, error) {
+	belongs := ""
+	switch r.GroupResource() {
+	case namespaces.GroupResource():
+		belongs = o.name
+	case addresses:
+		decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(o.data(r.GroupVersion().String(), r.kind), nil, nil)
+		if err != nil {
+			return false, err
+		}
+		if address, ok := decoded.(*networkingv1.IPAddress); ok && address.Spec.ParentRef != nil {
+			belongs = address.Spec.ParentRef.Namespace
+		}
+	}
+	return belongs != "" && len(c.options.Namespaces) > 0 && !slices.Contains(c.options.Namespaces, belongs), nil
 }
 
 func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*Row) error) error {
