@@ -66,9 +66,6 @@ func (s *Server) withAuthor(next http.Handler) http.Handler {
 		if s.audit.Backend != nil || given { // which tells what belongs together, as in an undo
 			author.AuditID = string(audit.GetAuditIDTruncated(ctx))
 		}
-		if t := sqlstore.TransactionFrom(ctx); t != nil {
-			author.AuditID = sqlstore.TransactionID(t.Name(), author.AuditID)
-		}
 		if !loopback.Made(r) {
 			if given {
 				author.AuditID = chosen + author.AuditID

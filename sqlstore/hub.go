@@ -19,7 +19,7 @@ type hub struct {
 	onChange func(Resource) // Options.OnChange
 
 	position  atomic.Int64 // the cache has all changes up to here; set with mu held
-	delivered atomic.Int64 // the subscriptions have all changes up to here; set with mu held
+	delivered atomic.Int64 // the subscriptions have all changes up to here, never within a transaction; set with mu held
 
 	// telling is held while the subscriptions of a change are looked up. It is taken before mu.
 	telling   sync.Mutex
@@ -111,8 +111,10 @@ func (h *hub) deliver() {
 		h.mu.Lock()
 		h.bytes -= c.size()
 		h.delivering = false
-		if h.delivered.Store(c.Record.Revision); len(h.undelivered) == 0 {
+		if len(h.undelivered) == 0 {
 			h.delivered.Store(h.at())
+		} else if !c.followed {
+			h.delivered.Store(c.Record.Revision)
 		}
 		h.changed.Broadcast()
 	}

@@ -50,6 +50,7 @@ type Change struct {
 	// Watchers is how many followers receive the change from the hub, 0 if a follower read it from the log for itself.
 	Watchers int
 	holders  atomic.Int32 // how many of them hold it
+	followed bool         // whether another one follows that is of the same transaction
 
 	// Cache has what is derived from the change once for all watchers, such as the decoded object and its encodings.
 	Cache sync.Map

@@ -98,7 +98,7 @@ func (s *Store) isForeign(newest int64) bool {
 //	position ─► rows up to it ─► position ─► rows up to it …
 //
 // Reading the rows returns everything up to the position read before, unless some of it has been compacted, which the position
-// read afterwards shows.
+// read afterwards shows. What is read ends with the end of a commit, so nobody is shown a part of a transaction.
 func (s *Store) catchUp(ctx context.Context) error {
 	at, err := s.positionOfLog(ctx)
 	for err == nil {
@@ -107,7 +107,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 			return nil
 		}
 		s.tailLag.hear(at.Revision, from)
-		changes, to, err := s.changes(ctx, from, at.Revision, nil, maxChanges, maxChangeBytes)
+		changes, to, err := s.wholeChanges(ctx, from, at.Revision)
 		if err != nil {
 			return err
 		}

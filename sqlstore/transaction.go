@@ -123,6 +123,13 @@ func Joining(to, from context.Context) context.Context {
 	return to
 }
 
+// author returns the author in ctx as that of a row of the transaction.
+func (t *Transaction) author(ctx context.Context) Author {
+	a := AuthorFrom(ctx)
+	a.AuditID = TransactionID(t.name, a.AuditID)
+	return a
+}
+
 // Name returns the name of the transaction.
 func (t *Transaction) Name() string { return t.name }
 
@@ -173,7 +180,7 @@ func (t *Transaction) write(ctx context.Context, w *Write) (revision int64, err 
 	}
 	t.bytes += growth
 	revision = lastProvisional.Add(1)
-	g.apply(w, AuthorFrom(ctx), revision)
+	g.apply(w, t.author(ctx), revision)
 	return revision, nil
 }
 
@@ -294,10 +301,7 @@ func (t *Transaction) selected(q Query) map[string]*gathered {
 
 // covers reports whether a key is among those of q.
 func (q *Query) covers(key string) bool {
-	switch {
-	case q.Exactly != nil:
-		return key == *q.Exactly
-	case q.Prefix != "" && (key < q.Prefix || key >= prefixEnd(q.Prefix)):
+	if q.Exactly != nil && key != *q.Exactly || q.Prefix != "" && (key < q.Prefix || key >= prefixEnd(q.Prefix)) {
 		return false
 	}
 	return key >= q.From && (q.After == "" || key > q.After)
@@ -356,7 +360,7 @@ func (t *Transaction) Commit(ctx context.Context, expiresAt int64, describe func
 		return 0, err
 	}
 	record := recordOf(t.name, len(rows), expiresAt, value)
-	head := &pending{row: record.row(AuthorFrom(ctx)), result: make(chan outcome, 1)}
+	head := &pending{row: record.row(t.author(ctx)), result: make(chan outcome, 1)}
 	whole := &whole{rows: append([]*pending{head}, rows...), required: required}
 	first, err = t.store.writeWhole(ctx, whole)
 	for _, w := range writes {
@@ -389,6 +393,9 @@ func (t *Transaction) end() (rows []*pending, required []dialect.Required, err e
 				g.put.previous = g.before
 			}
 			rows = append(rows, g.put)
+		}
+		if g.remove == nil && g.put == nil { // it has created and deleted an object that there was not
+			required = append(required, dialect.Required{Group: g.resource.Group, Resource: g.resource.Name, Key: g.key})
 		}
 	}
 	for k, id := range t.required {

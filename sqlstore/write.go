@@ -385,7 +385,9 @@ func (s *Store) publish(group []*pending, committed dialect.Committed) {
 	for i, p := range group {
 		if committed.Landed[held+i] {
 			s.noteExpiry(p.row.ExpiresAt)
-			changes = append(changes, p.change(committed.Revision(held+i)))
+			c := p.change(committed.Revision(held + i))
+			c.followed = group[0].whole != nil && i+1 < len(group)
+			changes = append(changes, c)
 		}
 	}
 	s.hub.offer(committed.Before()+int64(held), committed.Last, changes)

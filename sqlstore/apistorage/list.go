@@ -33,6 +33,11 @@ func (s *Storage) GetList(ctx context.Context, key string, opts storage.ListOpti
 	if err := s.awaitRevision(ctx, opts.ResourceVersion, revision); err != nil {
 		return err
 	}
+	if revision != 0 && opts.Predicate.Continue == "" { // a token's is that of a list
+		if revision, err = s.store.WholeTransaction(ctx, revision); err != nil {
+			return ClientError(err)
+		}
+	}
 	w := &walk{Storage: s, opts: opts, query: sqlstore.Query{Resource: s.resource, Revision: revision}, start: at, at: at, full: full}
 	w.exactly = isExact(opts.Predicate.Continue, revision)
 	w.query.Retained = revision != 0 && !w.exactly

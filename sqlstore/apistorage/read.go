@@ -27,7 +27,10 @@ func (s *Storage) Get(ctx context.Context, key string, opts storage.GetOptions, 
 		return err
 	}
 	w := &walk{Storage: s}
-	if w.query.Revision, _ = ctx.Value(exactKey{}).(int64); w.query.Revision != 0 {
+	if named, _ := ctx.Value(exactKey{}).(int64); named != 0 {
+		if w.query.Revision, err = s.store.WholeTransaction(ctx, named); err != nil {
+			return ClientError(err)
+		}
 		if err := s.guard(ctx, row, w.query.Revision); err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ type remnant struct {
 	Address string  `json:"a,omitempty"`
 	AuditID string  `json:"i,omitempty"`
 	After   *Fields `json:"f,omitempty"` // that the successor of the version changed; nil if they are not known
+	Record  string  `json:"r,omitempty"` // the fields of the record of a transaction
 }
 
 // Fields names the fields that a version changed.
@@ -48,7 +49,10 @@ func Bare(b *dialect.Block, following []byte) (*dialect.Block, error) {
 		if i+1 < len(versions) {
 			next = versions[i+1].Value
 		}
-		remnants[i] = remnant{v.Address, v.AuditID, fieldsOf(v.Value, next)}
+		remnants[i] = remnant{Address: v.Address, AuditID: v.AuditID, After: fieldsOf(v.Value, next)}
+		if TransactionEnd(v) > 0 {
+			remnants[i].Record = v.Fields
+		}
 	}
 	return bare(b, remnants)
 }

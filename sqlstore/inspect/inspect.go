@@ -99,13 +99,18 @@ func Each(ctx context.Context, r dialect.Reader, yield func(*dialect.LogRow) err
 	return nil
 }
 
-// At returns the object at a revision, 0 for now. If there is none, it returns ErrAbsent, ErrForgotten or ErrUnknown.
+// At returns the object at a revision, or at the end of the transaction in which that is; 0 for now. If there is none, it returns ErrAbsent,
+// ErrForgotten or ErrUnknown.
 func At(ctx context.Context, r dialect.Reader, o Object, revision int64) (*Version, error) {
-	if err := readable(ctx, r, revision); err != nil {
+	err := readable(ctx, r, revision)
+	if err == nil && revision != 0 {
+		revision, err = history.WholeTransaction(ctx, r, revision)
+	}
+	if err != nil {
 		return nil, err
 	}
 	var found *Version
-	err := History(ctx, r, o, func(v *Version) error {
+	err = History(ctx, r, o, func(v *Version) error {
 		if revision == 0 || v.ID <= revision {
 			found = v
 		}

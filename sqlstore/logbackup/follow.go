@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -247,6 +248,9 @@ func oldest(ctx context.Context, reader dialect.Reader, newest head) (h head, er
 		h = head{UpTo: compacted, WrittenAt: *next}
 		return nil
 	})
+	if err == nil {
+		h.UpTo, err = history.WholeTransaction(ctx, reader, h.UpTo)
+	}
 	return h, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -63,8 +64,8 @@ func (b *Backup) revisionAt(ctx context.Context, moment time.Time) (m *inspect.M
 }
 
 // Fetch copies the files for a revision to an empty folder, and verifies them, with those that have all versions of a time before it, as far
-// as they are whole. If revision is 0, it is that at a moment, or the newest one if moment is the zero time. It returns a Gap if files for
-// it are gone.
+// as they are whole. If revision is 0, it is that at a moment, or the newest one if moment is the zero time. One within a transaction
+// stands for its end. It returns a Gap if files for it are gone.
 func (b *Backup) Fetch(ctx context.Context, revision int64, moment time.Time, before time.Duration, to string) (s *State, err error) {
 	s = &State{files: folder(to)}
 	var span *Span
@@ -126,6 +127,7 @@ func (s *State) fetchAll(ctx context.Context, place Place, files []File) error {
 		if row.ID > last && row.ID <= s.Revision {
 			last = row.ID
 			s.gone[row.Replaces] = true
+			s.Revision = max(s.Revision, history.TransactionEnd(row))
 		}
 		return nil
 	})

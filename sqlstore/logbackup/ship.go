@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // The limits of a file: its rows, and the bytes of their values.
@@ -63,9 +66,37 @@ func compactedReason(compacted int64) string {
 	return fmt.Sprintf("versions up to revision %d were compacted before they were backed up: the backup was interrupted for longer than --retention", compacted)
 }
 
-// readRows reads, in one snapshot, the rows after what was shipped.
+// readRows reads the rows after what was shipped. A transaction is all in one batch, since a restore can end with any file.
 func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch, error) {
-	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > ? ORDER BY id LIMIT " + fmt.Sprint(batchRows)
+	b, err := f.read(ctx, reader, batchRows, batchBytes)
+	if err != nil || b.why != "" {
+		return b, err
+	}
+	record, end := lastTransaction(b.rows)
+	switch {
+	case end <= b.upTo:
+	case record > 0:
+		b.upTo = b.rows[record].ID - 1
+		b.rows = b.rows[:record]
+	default:
+		b, err = f.read(ctx, reader, int(end-b.rows[0].ID)+1, math.MaxInt)
+	}
+	return b, err
+}
+
+// lastTransaction returns the index of the last record of a transaction among rows, and the revision at which that ends; 0 if there is none.
+func lastTransaction(rows []*dialect.LogRow) (record int, end int64) {
+	for i, row := range slices.Backward(rows) {
+		if end = history.TransactionEnd(row); end > 0 {
+			return i, end
+		}
+	}
+	return 0, 0
+}
+
+// read reads, in one snapshot, the rows after what was shipped, as many as fit.
+func (f *Follower) read(ctx context.Context, reader dialect.Reader, mostRows, mostBytes int) (*batch, error) {
+	statement := "SELECT (SELECT revision FROM counter), (SELECT compacted FROM counter), " + dialect.Columns + " FROM log WHERE id > ? ORDER BY id LIMIT " + fmt.Sprint(mostRows)
 	b := &batch{readAt: time.Now()}
 	bytes := 0
 	err := reader.Query(ctx, statement, []any{f.shipped}, func(row dialect.Row) error {
@@ -79,7 +110,7 @@ func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch,
 			return errEnough
 		}
 		b.rows = append(b.rows, l)
-		if bytes += len(l.Value); len(b.rows) == batchRows || bytes >= batchBytes {
+		if bytes += len(l.Value); len(b.rows) == mostRows || bytes >= mostBytes {
 			b.upTo = l.ID
 			return errEnough
 		}

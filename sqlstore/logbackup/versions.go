@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 )
 
@@ -52,16 +53,22 @@ func RevisionAt(ctx context.Context, place Place, moment time.Time) (m *inspect.
 	return m, err
 }
 
-// At returns the object at a revision. It returns inspect.ErrAbsent if it did not exist then, and another error if the place does not hold
-// the revision.
+// At returns the object at a revision, or at the end of the transaction in which that is. It returns inspect.ErrAbsent if it did not exist
+// then, and another error if the place does not hold the revision.
 func At(ctx context.Context, place Place, o inspect.Object, revision int64) (*inspect.Version, error) {
 	var found *inspect.Version
+	end := revision
 	v := newVersions(o, func(version *inspect.Version) error {
-		if version.ID <= revision {
+		if version.ID <= end {
 			found = version
 		}
 		return nil
 	})
+	v.record = func(row *dialect.LogRow) {
+		if row.ID <= revision {
+			end = max(end, history.TransactionEnd(row))
+		}
+	}
 	var missing error
 	err := v.read(ctx, place, func(b *Backup) []File {
 		var span *Span
@@ -98,7 +105,12 @@ type versions struct {
 	name   []byte // in a line
 	yield  func(*inspect.Version) error
 	last   dialect.LogRow // of the object; its id is 0 before the first
+	// record is called with the records of transactions too, in order, unless it is nil.
+	record func(*dialect.LogRow)
 }
+
+// recordLine is what lines with records of transactions contain.
+var recordLine = []byte(`"resource":"` + history.Transactions.Name + `"`)
 
 func newVersions(o inspect.Object, yield func(*inspect.Version) error) *versions {
 	var name bytes.Buffer
@@ -129,7 +141,7 @@ func (v *versions) readAll(ctx context.Context, place Place, files []File) error
 	row := decoded(v.row)
 	for _, file := range files {
 		err := readFile(ctx, place, file.Name, nil, func(line []byte) error {
-			if !bytes.Contains(line, v.name) {
+			if !bytes.Contains(line, v.name) && (v.record == nil || !bytes.Contains(line, recordLine)) {
 				return nil
 			}
 			return row(line)
@@ -143,6 +155,9 @@ func (v *versions) readAll(ctx context.Context, place Place, files []File) error
 
 // row handles a row of any object. Rows come in the order of their ids, but some more than once.
 func (v *versions) row(l *dialect.LogRow) error {
+	if v.record != nil {
+		v.record(l)
+	}
 	o := &v.object
 	if l.ID <= v.last.ID || l.Name != o.Name || l.Group != o.Resource.Group || l.Resource != o.Resource.Name || !slices.Contains(o.Namespaces, l.Namespace) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
 )
@@ -22,8 +23,8 @@ type At struct {
 	Time     time.Time
 }
 
-// Find returns the revision of a state of a database, and what the database keeps. moment is nil without a time. It returns an error that
-// wraps inspect.ErrForgotten for a time whose state is no longer kept.
+// Find returns the revision of a state of a database, and what the database keeps. A revision within a transaction stands for its end. moment
+// is nil without a time. It returns an error that wraps inspect.ErrForgotten for a time whose state is no longer kept.
 func Find(ctx context.Context, r dialect.Reader, at At) (revision int64, kept inspect.Kept, moment *inspect.Moment, err error) {
 	kept, err = inspect.Read(ctx, r)
 	switch {
@@ -37,7 +38,7 @@ func Find(ctx context.Context, r dialect.Reader, at At) (revision int64, kept in
 	case at.Revision < kept.From || at.Revision > kept.Revision:
 		err = fmt.Errorf("revision %d must be between %d and %d, which are kept", at.Revision, kept.From, kept.Revision)
 	default:
-		revision = at.Revision
+		revision, err = history.WholeTransaction(ctx, r, at.Revision)
 	}
 	return revision, kept, moment, err
 }

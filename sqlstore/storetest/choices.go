@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,11 +16,11 @@ import (
 // testChoices lists and counts what random selectors select, now and at older revisions, in pages of any size, while objects are
 // created, changed and deleted. It compares the results with a model that looks at every object.
 func testChoices(t *testing.T, open Opener) {
-	cachedAndNot(proveChoices)(t, open)
+	cachedAndNot(func(t *testing.T, s *sqlstore.Store) { proveChoices(t, s, nil) })(t, open)
 	// The rows fit, but not all of their indexes; or only without their values.
 	for _, bytes := range []int64{400_000, 250_000} {
 		t.Run(fmt.Sprintf("with a cache of %d bytes", bytes), func(t *testing.T) {
-			proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: bytes}))
+			proveChoices(t, Open(t, open, sqlstore.Options{CacheBytes: bytes}), nil)
 		})
 	}
 }
@@ -30,7 +31,9 @@ type world struct {
 	objects  map[string]*attributes
 }
 
-func proveChoices(t *testing.T, s *sqlstore.Store) {
+// proveChoices returns what there is in the end. If begin is not nil, it begins a transaction that reads, and makes most changes.
+func proveChoices(t *testing.T, s *sqlstore.Store, begin func() context.Context) world {
+	ctx := t.Context()
 	random := rand.New(rand.NewPCG(13, 14))
 	records, now := map[string]*sqlstore.Record{}, world{objects: map[string]*attributes{}}
 	written := 0
@@ -52,7 +55,11 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		} else {
 			after.encode(w)
 		}
-		records[key], now.objects[key] = must(t, s, w), after
+		revision, err := s.Write(ctx, w)
+		if err != nil {
+			t.Fatalf("%s %s: %v", w.Operation, key, err)
+		}
+		records[key], now.objects[key] = made(w, revision), after
 		if now.revision = records[key].Revision; after == nil {
 			delete(records, key)
 			delete(now.objects, key)
@@ -76,6 +83,9 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		})
 	}
 	writers.Wait()
+	if begin != nil {
+		ctx = begin()
+	}
 	var past []world
 	chosen := 0
 	for round := range 80 {
@@ -83,7 +93,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		if round%10 == 0 {
 			past = append(past, world{now.revision, maps.Clone(now.objects)})
 		}
-		if random.IntN(3) == 0 {
+		if random.IntN(3) == 0 && begin == nil {
 			at = past[random.IntN(len(past))]
 			q.Revision = at.revision
 		}
@@ -106,14 +116,14 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 		}
 		count := q
 		count.Limit = limit
-		n, err := s.Count(t.Context(), count)
+		n, err := s.Count(ctx, count)
 		if expected := int64(len(want)); err != nil || n != expected && (limit == 0 || n != min(expected, int64(limit))) {
 			t.Errorf("%s: the count is %d, %v; want %d, and at most %d", name, n, err, len(want), limit)
 		}
 		var got []string
 		for more := true; more; {
 			q.Limit = limit
-			page, err := s.Page(t.Context(), q)
+			page, err := s.Page(ctx, q)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -125,7 +135,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 			if q.Revision == 0 {
 				q.Revision = page.Revision
 			}
-			if random.IntN(4) == 0 {
+			if random.IntN(4) == 0 && (begin == nil || !more) { // pages of a transaction have what it writes meanwhile
 				if at.revision == now.revision {
 					at = world{now.revision, maps.Clone(now.objects)}
 				}
@@ -138,6 +148,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store) {
 	if chosen == 0 {
 		t.Error("nothing was ever selected")
 	}
+	return now
 }
 
 // randomStart returns where a page begins: at the first key, or at or after another one.

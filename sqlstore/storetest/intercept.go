@@ -30,12 +30,21 @@ func (e *Intercepted) Query(ctx context.Context, statement string, args []any, r
 
 // Commit implements dialect.Engine.
 func (e *Intercepted) Commit(ctx context.Context, group []dialect.Write) (dialect.Committed, error) {
+	return e.commit(group, func() (dialect.Committed, error) { return e.Engine.Commit(ctx, group) })
+}
+
+// CommitAll implements dialect.Engine.
+func (e *Intercepted) CommitAll(ctx context.Context, group []dialect.Write, required []dialect.Required) (dialect.Committed, error) {
+	return e.commit(group, func() (dialect.Committed, error) { return e.Engine.CommitAll(ctx, group, required) })
+}
+
+func (e *Intercepted) commit(group []dialect.Write, commit func() (dialect.Committed, error)) (dialect.Committed, error) {
 	if e.BeforeCommit != nil {
 		if err := e.BeforeCommit(group); err != nil {
 			return dialect.Committed{}, err
 		}
 	}
-	committed, err := e.Engine.Commit(ctx, group)
+	committed, err := commit()
 	if err == nil && e.AfterCommit != nil {
 		err = e.AfterCommit(group)
 	}
