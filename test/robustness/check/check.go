@@ -15,7 +15,7 @@ import (
 func All(h *history.History) []error {
 	logs, errs := Rebuild(h)
 	for _, check := range []func(*history.History, Logs) []error{
-		Linearizable, Revisions, Acknowledged, Lists, Watches, Informers,
+		Linearizable, Revisions, Acknowledged, Lists, Watches, Informers, Transactions,
 	} {
 		errs = append(errs, check(h, logs)...)
 	}

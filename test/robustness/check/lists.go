@@ -8,11 +8,12 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// Lists checks that each list is a snapshot: all its pages have the same revision, which is the requested one, and together
-// they hold exactly the selected objects at that revision, each once and sorted by name.
+// Lists checks that each list is a snapshot: all its pages have the same revision, which is the requested one, or the end of the transaction
+// in which that is, and together they hold exactly the selected objects at that revision, each once and sorted by name.
 func Lists(h *history.History, logs Logs) (errs []error) {
+	whole := wholes(h)
 	for _, l := range h.Lists {
-		if err := snapshot(l, logs[l.Resource]); err != nil {
+		if err := snapshot(l, whole(l.Asked), logs[l.Resource]); err != nil {
 			errs = append(errs, fmt.Errorf("list of %s (group %q, version %d, %d pages) by client %d, %s to %s: %w",
 				l.Resource, l.Group, l.Version(), len(l.Pages), l.Client, l.Call, l.Return, err))
 		}
@@ -20,7 +21,19 @@ func Lists(h *history.History, logs Logs) (errs []error) {
 	return errs
 }
 
-func snapshot(l *history.List, log *Log) error {
+// wholes returns a function that returns the last revision of the transaction that has a revision, or that if there is none.
+func wholes(h *history.History) func(uint64) uint64 {
+	names, ends := map[uint64]string{}, map[string]uint64{}
+	for _, o := range h.Operations {
+		if version := o.Object.Version; o.Transaction != "" && version != 0 {
+			names[version], ends[o.Transaction] = o.Transaction, max(ends[o.Transaction], version)
+		}
+	}
+	return func(version uint64) uint64 { return max(version, ends[names[version]]) }
+}
+
+// snapshot checks a list for which that revision stands for the requested one.
+func snapshot(l *history.List, asked uint64, log *Log) error {
 	var names []string
 	for i, page := range l.Pages {
 		if page.Version != l.Version() {
@@ -33,8 +46,8 @@ func snapshot(l *history.List, log *Log) error {
 	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) < len(names) {
 		return fmt.Errorf("the names are %q", names)
 	}
-	if l.Version() < l.Asked || l.Exact && l.Version() != l.Asked {
-		return fmt.Errorf("version %d was requested", l.Asked)
+	if l.Version() < l.Asked || l.Exact && l.Version() != asked {
+		return fmt.Errorf("version %d was requested, which stands for %d", l.Asked, asked)
 	}
 	state, known := log.State(l.Version())
 	if !known {

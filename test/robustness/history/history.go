@@ -18,6 +18,8 @@ type Object struct {
 	Mark string `json:"mark"`
 	// Group is the value of a label that writers set at random, and that watches and lists select by.
 	Group string `json:"group"`
+	// Amount is what an account has; see check.Transactions.
+	Amount int `json:"amount,omitempty"`
 }
 
 // Key identifies an object over time: its resource (plural) and its name.
@@ -63,8 +65,11 @@ type Operation struct {
 	Verb   Verb          `json:"verb"`
 	Key    Key           `json:"key"`
 	// Mark and Group are what a create, update or apply puts into the object.
-	Mark  string `json:"mark,omitempty"`
-	Group string `json:"group,omitempty"`
+	Mark   string `json:"mark,omitempty"`
+	Group  string `json:"group,omitempty"`
+	Amount int    `json:"amount,omitempty"`
+	// Transaction is the name of the transaction that it is a part of. One that was refused is not recorded.
+	Transaction string `json:"transaction,omitempty"`
 	// IfVersion and IfUID are the preconditions of an update or delete, 0 and "" for none.
 	IfVersion uint64 `json:"ifVersion,omitempty"`
 	IfUID     string `json:"ifUID,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,10 @@ type client struct {
 	recorder  *history.Recorder
 	endpoints []endpoint
 	marks     int
+	// transactions counts those that it made.
+	transactions int
+	// within has a revision within the last transaction.
+	within *atomic.Uint64
 	// hasty is true if it sometimes hardly waits for a response.
 	hasty bool
 	// refusals is called with error responses that no request of this client should get.

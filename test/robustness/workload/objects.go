@@ -8,10 +8,11 @@ import (
 	"github.com/sqube/sqube/test/robustness/history"
 )
 
-// The annotation and the label of an object that hold the mark and group of history.Object.
+// The annotations and the label of an object that hold the mark, amount and group of history.Object.
 const (
-	markAnnotation = "robustness/mark"
-	groupLabel     = "group"
+	markAnnotation   = "robustness/mark"
+	amountAnnotation = "robustness/amount"
+	groupLabel       = "group"
 )
 
 // groups are the values of the label.
@@ -65,9 +66,13 @@ type object struct {
 
 func (o *object) recorded() (history.Object, error) {
 	version, err := parseVersion(o.Metadata.ResourceVersion)
+	amount := 0
+	if text := o.Metadata.Annotations[amountAnnotation]; err == nil && text != "" {
+		amount, err = strconv.Atoi(text)
+	}
 	return history.Object{
 		Name: o.Metadata.Name, UID: o.Metadata.UID, Version: version,
-		Mark: o.Metadata.Annotations[markAnnotation], Group: o.Metadata.Labels[groupLabel],
+		Mark: o.Metadata.Annotations[markAnnotation], Group: o.Metadata.Labels[groupLabel], Amount: amount,
 	}, err
 }
 
@@ -113,9 +118,13 @@ func (c *client) end(o *history.Operation, got *object, err error) *history.Oper
 
 // manifest returns the object that an operation writes.
 func (c collection) manifest(o *history.Operation) map[string]any {
+	annotations := map[string]any{markAnnotation: o.Mark}
+	if o.Transaction != "" {
+		annotations[amountAnnotation] = strconv.Itoa(o.Amount)
+	}
 	metadata := map[string]any{
 		"name":        o.Key.Name,
-		"annotations": map[string]any{markAnnotation: o.Mark},
+		"annotations": annotations,
 		"labels":      map[string]any{groupLabel: o.Group},
 	}
 	if o.IfVersion != 0 {

@@ -86,6 +86,9 @@ func (c *client) read(ctx context.Context) {
 			l.Asked = past
 		case c.chance(30):
 			l.Asked, l.Exact = past, past != 0
+		case c.chance(10):
+			l.Asked = c.within.Load()
+			l.Exact = l.Asked != 0
 		}
 		err := c.list(in, l, limit)
 		if err == nil && c.chance(10) {

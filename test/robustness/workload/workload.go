@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -21,6 +22,7 @@ const (
 	editors  = 6
 	holders  = 4
 	listers  = 3
+	movers   = 3
 	watchers = 5 // of each collection
 )
 
@@ -37,8 +39,15 @@ type Workload struct {
 	informers []*informer
 	targets   map[string][]chan uint64 // sends each watcher of a resource its target
 	last      *client                  // makes the last writes
+	within    atomic.Uint64            // see client
 	mu        sync.Mutex
 	refusals  []error
+}
+
+// sort is a number of clients that do the same.
+type sort struct {
+	count int
+	work  func(*client, context.Context)
 }
 
 // Start creates the namespace and starts clients of the servers in configs. They work until Finish, or until ctx is done. The
@@ -67,10 +76,18 @@ func Start(ctx context.Context, recorder *history.Recorder, seed uint64, configs
 			}
 		}
 	}
-	for _, sort := range []struct {
-		count int
-		work  func(*client, context.Context)
-	}{{editors, (*client).edit}, {holders, (*client).hold}, {listers, (*client).read}} {
+	moving, err := w.hasTransactions()
+	if err != nil {
+		return nil, err
+	}
+	sorts := []sort{{editors, (*client).edit}, {holders, (*client).hold}, {listers, (*client).read}}
+	if moving {
+		if err := w.last.openAccounts(); err != nil {
+			return nil, err
+		}
+		sorts = append(sorts, sort{movers, (*client).move})
+	}
+	for _, sort := range sorts {
 		for range sort.count {
 			c, err := w.newClient()
 			if err != nil {
@@ -97,7 +114,7 @@ func (w *Workload) define(ctx context.Context) error {
 }
 
 func (w *Workload) newClient() (*client, error) {
-	c := &client{id: w.clients, random: rand.New(rand.NewPCG(w.seed, uint64(w.clients))), recorder: w.recorder, refusals: w.refuse}
+	c := &client{id: w.clients, random: rand.New(rand.NewPCG(w.seed, uint64(w.clients))), recorder: w.recorder, refusals: w.refuse, within: &w.within}
 	w.clients++
 	for _, config := range w.configs {
 		e, err := newEndpoint(config)
