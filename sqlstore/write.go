@@ -336,6 +336,11 @@ func partition(group []*pending) (deletions, others []*pending) {
 	return deletions, others
 }
 
+// MayHaveHappened reports whether a write that has returned an error may have taken effect all the same, or still may.
+func MayHaveHappened(err error) bool {
+	return err != nil && !refused(err) && !errors.Is(err, dialect.ErrFull) && !errors.Is(err, ErrMoved)
+}
+
 // refused reports whether the database rejected this group, as opposed to being unable to commit any group.
 func refused(err error) bool {
 	return !errors.Is(err, dialect.ErrUnavailable) && !errors.Is(err, dialect.ErrCorrupt) &&

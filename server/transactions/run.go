@@ -193,7 +193,7 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 		return err
 	}
 	if err != nil {
-		return apistorage.ClientError(err)
+		return uncommitted(t.Name, err)
 	}
 	return t.Status.committed(first, first+int64(written), stored.Rows)
 }

@@ -163,15 +163,18 @@ type History struct {
 
 // String returns how many records of each kind there are.
 func (h *History) String() string {
-	outcomes := map[Outcome]int{}
+	outcomes, transactions := map[Outcome]int{}, map[string]bool{}
 	for _, o := range h.Operations {
 		outcomes[o.Outcome]++
+		if o.Transaction != "" && o.Outcome == Done {
+			transactions[o.Transaction] = true
+		}
 	}
 	events := 0
 	for _, w := range h.Watches {
 		events += len(w.Events)
 	}
-	return fmt.Sprintf("%d operations %v, %d lists, %d watches with %d events", len(h.Operations), outcomes, len(h.Lists), len(h.Watches), events)
+	return fmt.Sprintf("%d operations %v, %d transactions done, %d lists, %d watches with %d events", len(h.Operations), outcomes, len(transactions), len(h.Lists), len(h.Watches), events)
 }
 
 // Recorder collects a History. It is safe for concurrent use. Records passed to it must not change afterwards.

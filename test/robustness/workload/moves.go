@@ -134,41 +134,40 @@ func (c *client) openAccounts() error {
 // move moves amounts between accounts of each sort until ctx is done, in transactions that take from one and give to others.
 func (c *client) move(ctx context.Context) {
 	for ctx.Err() == nil {
-		t := c.newTransaction()
-		failed := false
-		for _, in := range []collection{configMaps, gadgets} {
-			names := check.AccountNames()
-			c.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-			names = names[:2+c.random.IntN(2)]
-			var read []history.Object
-			for _, name := range names {
-				o := c.get(in, name)
-				if failed = failed || o.Outcome != history.Done; failed {
-					break
-				}
-				read = append(read, o.Object)
-			}
-			if failed {
-				break
-			}
-			moved := c.random.IntN(5)
-			for i, before := range read {
-				amount := before.Amount + moved
-				if i == 0 {
-					amount = before.Amount - moved*(len(read)-1)
-				}
-				if c.chance(10) {
-					t.delete(in, before)
-					t.write(in, before.Name, nil, amount)
-				} else {
-					t.write(in, before.Name, &before, amount)
-				}
-			}
-		}
 		result := history.Unsent
-		if !failed {
+		if t := c.newTransaction(); t.transfer(configMaps) && t.transfer(gadgets) {
 			result = t.run()
 		}
 		c.rest(ctx, result == history.Unknown || result == history.Unsent)
 	}
+}
+
+// transfer adds the writes that move an amount from one account to one or two others, which it reads first. It returns false if it can't.
+func (t *transaction) transfer(in collection) bool {
+	l := &history.List{}
+	if t.list(in, l, 0) != nil {
+		return false
+	}
+	var read []history.Object
+	for _, o := range l.Pages[0].Objects {
+		if slices.Contains(check.AccountNames(), o.Name) {
+			read = append(read, o)
+		}
+	}
+	t.random.Shuffle(len(read), func(i, j int) { read[i], read[j] = read[j], read[i] })
+	read = read[:min(len(read), 2+t.random.IntN(2))]
+	moved := t.random.IntN(5)
+	for i, before := range read {
+		amount := before.Amount + moved
+		if i == 0 {
+			amount = before.Amount - moved*(len(read)-1)
+		}
+		if t.chance(10) {
+			t.delete(in, before)
+			t.write(in, before.Name, nil, amount)
+		} else {
+			t.write(in, before.Name, &before, amount)
+		}
+	}
+	return true
 }

@@ -22,7 +22,7 @@ const (
 	editors  = 6
 	holders  = 4
 	listers  = 3
-	movers   = 3
+	movers   = 4
 	watchers = 5 // of each collection
 )
 
