@@ -52,6 +52,7 @@ type Follower struct {
 	last    mark  // of the newest row in the place
 
 	mergeFiles int // see merge
+	batchRows  int // see readRows
 }
 
 // mark distinguishes a row from one with the same id in another database.
@@ -65,7 +66,7 @@ func (m *mark) set(row *dialect.LogRow) { *m = mark{row.ID, row.WrittenAt, row.U
 // Follow brings the place up to date and returns a Follower that keeps it up to date. open opens the database for each read, since it may
 // be replaced meanwhile. The place must be held (Place.Hold).
 func Follow(ctx context.Context, place Place, open func(context.Context) (dialect.Reader, error), o Options) (*Follower, error) {
-	return follow(ctx, &Follower{place: place, open: open, options: o, mergeFiles: mergedFiles})
+	return follow(ctx, &Follower{place: place, open: open, options: o, mergeFiles: mergedFiles, batchRows: batchRows})
 }
 
 func follow(ctx context.Context, f *Follower) (*Follower, error) {

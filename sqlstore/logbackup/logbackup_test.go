@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -29,15 +30,19 @@ type database struct {
 	live    map[string]dialect.LogRow // by key
 	states  map[int64]map[string]string
 	written map[int64]int64 // when, by revision
+	before  map[int64]int64 // the newest revision before it, by revision
 	newest  int64
 	clock   int64
 
 	versions map[string][]int64 // by key
+
+	transactions bool // some writes are
+	batchRows    int  // of followers
 }
 
 func newDatabase(t *testing.T, seed uint64) *database {
 	t.Helper()
-	d := &database{path: filepath.Join(t.TempDir(), "sqube.db"), random: rand.New(rand.NewPCG(seed, 0)), live: map[string]dialect.LogRow{}, states: map[int64]map[string]string{}, written: map[int64]int64{}, versions: map[string][]int64{}, clock: time.Now().UnixMilli()}
+	d := &database{path: filepath.Join(t.TempDir(), "sqube.db"), random: rand.New(rand.NewPCG(seed, 0)), live: map[string]dialect.LogRow{}, states: map[int64]map[string]string{}, written: map[int64]int64{}, before: map[int64]int64{}, versions: map[string][]int64{}, clock: time.Now().UnixMilli(), batchRows: batchRows}
 	var err error
 	if d.Engine, err = sqlite.OpenWith(t.Context(), d.path, sqlite.Options{NoSync: true}); err != nil {
 		t.Fatal(err)
@@ -50,12 +55,63 @@ func newDatabase(t *testing.T, seed uint64) *database {
 	return d
 }
 
-// write changes one of a few objects.
+// write changes one of a few objects, or with transactions several in one.
 func (d *database) write(t *testing.T) {
 	t.Helper()
-	key := fmt.Sprintf("default/%d", d.random.IntN(8))
-	before, exists := d.live[key]
 	d.clock++
+	const objects = 8
+	var group []dialect.Write
+	if d.transactions && d.random.IntN(3) == 0 {
+		for _, i := range d.random.Perm(objects)[:2+d.random.IntN(5)] {
+			group = append(group, d.change(fmt.Sprintf("default/%d", i)))
+		}
+	} else {
+		group = append(group, d.change(fmt.Sprintf("default/%d", d.random.IntN(objects))))
+	}
+	n := len(group)
+	before := d.newest
+	commit := func(group []dialect.Write) (dialect.Committed, error) { return d.Commit(t.Context(), group) }
+	switch {
+	case n > 1:
+		name := fmt.Sprint("tx", before)
+		group = slices.Insert(group, 0, dialect.Write{Operation: dialect.Create, Group: history.Transactions.Group, Resource: history.Transactions.Name, Key: name, Name: name, WrittenAt: d.clock, Labels: "{}", Fields: history.RecordFields(n), Value: []byte("{}")})
+		for i := range group {
+			group[i].AuditID = history.TransactionMark + name + "/"
+		}
+		commit = func(group []dialect.Write) (dialect.Committed, error) { return d.CommitAll(t.Context(), group, nil) }
+	case d.random.IntN(5) == 0: // a conflict leaves a gap in the revisions
+		group = append(group, dialect.Write{Operation: dialect.Update, Replaces: 1 << 40, Resource: "secrets", Key: "default/none", Labels: "{}", Fields: "{}"})
+	}
+	c, err := commit(group)
+	if err != nil || !c.Landed[0] {
+		t.Fatal(c, err)
+	}
+	for i, w := range group {
+		if !c.Landed[i] || w.Resource != "secrets" {
+			continue
+		}
+		d.versions[w.Key] = append(d.versions[w.Key], c.Revision(i))
+		delete(d.live, w.Key)
+		if w.Operation != dialect.Delete {
+			d.live[w.Key] = dialect.LogRow{ID: c.Revision(i), Write: w}
+		}
+	}
+	state := map[string]string{}
+	for key, row := range d.live {
+		state[key] = fmt.Sprintf("%+v", row)
+	}
+	for revision := before + 1; revision < c.Revision(0); revision++ {
+		d.states[revision] = d.states[before]
+	}
+	d.newest = c.Last
+	for revision := c.Revision(0); revision <= c.Last; revision++ { // one within a transaction stands for its end
+		d.states[revision], d.written[revision], d.before[revision] = state, d.clock, before
+	}
+}
+
+// change returns a write that changes an object.
+func (d *database) change(key string) dialect.Write {
+	before, exists := d.live[key]
 	w := dialect.Write{Operation: dialect.Create, Replaces: before.ID, Resource: "secrets", Key: key, Namespace: "default", Name: key[8:], UID: fmt.Sprint(d.random.Uint64()), WrittenAt: d.clock, User: "jane", Labels: `{"a":"<&>"}`, Fields: "{}"}
 	switch {
 	case exists && d.random.IntN(3) == 0:
@@ -69,30 +125,7 @@ func (d *database) write(t *testing.T) {
 			w.Value = append([]byte("k8s:enc:aesgcm:v1:key:\xff\x00"), w.Value...)
 		}
 	}
-	group := []dialect.Write{w}
-	if d.random.IntN(5) == 0 { // a conflict leaves a gap in the revisions
-		group = append(group, dialect.Write{Operation: dialect.Update, Replaces: 1 << 40, Resource: "secrets", Key: "default/none", Labels: "{}", Fields: "{}"})
-	}
-	c, err := d.Commit(t.Context(), group)
-	if err != nil || !c.Landed[0] {
-		t.Fatal(c, err)
-	}
-	d.versions[key] = append(d.versions[key], c.Revision(0))
-	delete(d.live, key)
-	if w.Operation != dialect.Delete {
-		d.live[key] = dialect.LogRow{ID: c.Revision(0), Write: w}
-	}
-	state := map[string]string{}
-	for key, row := range d.live {
-		state[key] = fmt.Sprintf("%+v", row)
-	}
-	for revision := d.newest + 1; revision < c.Revision(0); revision++ {
-		d.states[revision] = d.states[d.newest]
-	}
-	d.newest = c.Last
-	for revision := c.Revision(0); revision <= c.Last; revision++ {
-		d.states[revision], d.written[revision] = state, w.WrittenAt
-	}
+	return w
 }
 
 // follow backs up the database to a place, like a new process.
@@ -100,7 +133,7 @@ func (d *database) follow(t *testing.T, place Place, o Options) *Follower {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
 	o.SnapshotInterval, o.Keep = cmp.Or(o.SnapshotInterval, time.Hour), cmp.Or(o.Keep, time.Hour)
-	f, err := follow(t.Context(), &Follower{place: place, options: o, mergeFiles: 3, open: func(ctx context.Context) (dialect.Reader, error) {
+	f, err := follow(t.Context(), &Follower{place: place, options: o, mergeFiles: 3, batchRows: d.batchRows, open: func(ctx context.Context) (dialect.Reader, error) {
 		return sqlite.OpenReader(ctx, d.path)
 	}})
 	if err != nil && !errors.Is(err, errInjected) {
@@ -137,7 +170,9 @@ func (d *database) restores(t *testing.T, place Place, revision int64, byTime bo
 	}
 	got := map[string]string{}
 	if err := s.Rows(t.Context(), func(row *dialect.LogRow) error {
-		got[row.Key] = fmt.Sprintf("%+v", *row)
+		if row.Resource == "secrets" {
+			got[row.Key] = fmt.Sprintf("%+v", *row)
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -201,6 +236,7 @@ func (d *database) followed(t *testing.T, place faulty, o Options, steps int, th
 func TestEveryMoment(t *testing.T) {
 	for seed := range uint64(3) {
 		d := newDatabase(t, seed)
+		d.transactions, d.batchRows = true, 4
 		d.write(t)
 		place := faulty{folder(t.TempDir()), d.random}
 		d.followed(t, place, Options{}, 100, func(f *Follower) {
@@ -208,6 +244,8 @@ func TestEveryMoment(t *testing.T) {
 				f.began = time.Time{} // time for a snapshot
 			}
 		})
+		d.batchRows = batchRows
+		d.write(t)
 		f := d.follow(t, place.folder, Options{})
 		if f.Shipped() != d.newest {
 			t.Fatalf("seed %d: the place is complete up to %d, want the newest revision, %d", seed, f.Shipped(), d.newest)

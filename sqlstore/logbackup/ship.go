@@ -68,7 +68,7 @@ func compactedReason(compacted int64) string {
 
 // readRows reads the rows after what was shipped. A transaction is all in one batch, since a restore can end with any file.
 func (f *Follower) readRows(ctx context.Context, reader dialect.Reader) (*batch, error) {
-	b, err := f.read(ctx, reader, batchRows, batchBytes)
+	b, err := f.read(ctx, reader, f.batchRows, batchBytes)
 	if err != nil || b.why != "" {
 		return b, err
 	}

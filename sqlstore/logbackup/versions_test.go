@@ -19,6 +19,7 @@ func object(name string) inspect.Object {
 func TestHistory(t *testing.T) {
 	for seed := range uint64(2) {
 		d := newDatabase(t, seed)
+		d.transactions = true
 		for range 10 {
 			d.write(t)
 		}
@@ -63,7 +64,7 @@ func (d *database) shows(t *testing.T, place Place, revision int64) {
 		if !exists && errors.Is(err, inspect.ErrAbsent) {
 			continue
 		}
-		if err != nil || !exists || want != d.states[v.ID][key] || d.states[v.ID-1][key] == want {
+		if err != nil || !exists || want != d.states[v.ID][key] || d.states[d.before[v.ID]][key] == want {
 			t.Errorf("at revision %d %s was %q, and is shown as %+v, %v", revision, key, want, v, err)
 		}
 	}
