@@ -69,3 +69,25 @@ func (d *database) shows(t *testing.T, place Place, revision int64) {
 		}
 	}
 }
+
+// TestPastFromWithinATransaction begins a backup with the oldest revision of a database, which is within a transaction.
+func TestPastFromWithinATransaction(t *testing.T) {
+	d := newDatabase(t, 1)
+	d.transactions = true
+	within := int64(0)
+	for range 20 {
+		d.write(t)
+		if d.before[d.newest] < d.newest-3 {
+			within = d.newest - 1
+		}
+	}
+	if _, err := d.Compact(t.Context(), within, 1000, nil); err != nil {
+		t.Fatal(err)
+	}
+	place := folder(t.TempDir())
+	d.follow(t, place, Options{Past: true})
+	if from := opened(t, place).Spans[0].From; from != within+1 {
+		t.Errorf("the backup begins at %d, want %d, the end of the transaction", from, within+1)
+	}
+	d.restores(t, place, within+1, false)
+}
