@@ -63,6 +63,7 @@ func (o *changesOptions) addFlags(fs *pflag.FlagSet) {
 		{"manager", "fieldManager", "Only what was done with this field manager, such as kubectl-edit."},
 		{"kind", "kind", "Only changes of objects of this kind, such as Deployment."},
 		{"operation", "operation", "Only these operations: create, update or delete."},
+		{"transaction", "transaction", "Only what this transaction did."},
 	} {
 		o.selectors[s.field] = fs.String(s.flag, "", s.usage)
 	}

@@ -36,7 +36,8 @@ func undoCommand() *cobra.Command {
 		Short: "Bring back what was: an object, a deleted namespace, what somebody did",
 		Long: `Bring back what was: an object as it was at a moment (--to, --before), a deleted object,
 a deleted namespace or CustomResourceDefinition with everything in it, or take back what
-a user, a field manager or everyone did (--user, --manager, --since).
+a user, a field manager, a transaction or everyone did (--user, --manager, --transaction,
+--since).
 
 The plan is printed, and with --apply also applied, by the server with your rights. Later
 changes by others stay, unless --force is given. An undo that was interrupted goes on if
@@ -59,6 +60,7 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.changes.ImpersonatedUser, "impersonated-user", "", "Take back what others did in the name of this user, by impersonation.")
 	fs.StringVar(&o.changes.FieldManager, "manager", "", "Take back what was done with this field manager, such as kubectl-edit.")
 	fs.StringVar(&o.changes.AuditID, "audit-id", "", "Take back what the request with this id in the audit log did, or an undo, as it says at its end. If the client chose the id, write client: before it.")
+	fs.StringVar(&o.changes.Transaction, "transaction", "", "Take back what this transaction did, as one, such as what sqube apply or an undo names at its end.")
 	fs.StringVar(&o.since, "since", "", "Take back only what was done since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
 	fs.StringVar(&o.until, "until", "", "Take back only what was done before then: a time, or how long ago.")
 	fs.Int64Var(&o.changes.AfterRevision, "after-revision", 0, "Take back only what was done after this revision.")
@@ -111,7 +113,7 @@ func (o *undoOptions) selected(now time.Time) (*undo.ChangeSelector, error) {
 	}
 	c := o.changes
 	if !c.ByWhom() && o.since == "" && c.AfterRevision == 0 {
-		return nil, errors.New("want a resource and a name, or at least one of --user, --impersonated-user, --manager, --audit-id, --since and --after-revision")
+		return nil, errors.New("want a resource and a name, or at least one of --user, --impersonated-user, --manager, --audit-id, --transaction, --since and --after-revision")
 	}
 	c.Namespace = o.namespace
 	for flag, text := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
@@ -33,9 +34,10 @@ func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, er
 		Object: Object{
 			APIVersion: e.head.APIVersion, Kind: e.head.Kind, Resource: e.Resource, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
 		},
-		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager, AuditID: e.AuditID,
+		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager,
 		ChangedUnknown: e.Operation == "update" && e.Before == nil && e.Fields == nil, ValuesGivenUp: e.GivenUp || e.Fields != nil,
 	}
+	c.Transaction, c.AuditID = sqlstore.SplitAuditID(e.AuditID)
 	if shown, err := r.rights.mayAddress(ctx, e.Namespace); err != nil {
 		return c, err
 	} else if shown {

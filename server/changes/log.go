@@ -134,6 +134,11 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 		if read += overhead + len(c.Previous) + len(c.Value); s.mostRead > 0 && read > s.mostRead {
 			return errTooMuch
 		}
+		if s.transaction != "" {
+			if of, _ := sqlstore.SplitAuditID(c.AuditID); of != s.transaction {
+				return nil
+			}
+		}
 		e := l.entry(ctx, c)
 		if !s.matchesKind(e.head.Kind) || len(s.paths) > 0 && !s.matchesPaths(e.paths()) {
 			return nil

@@ -185,6 +185,13 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
+	if s.transaction != "" {
+		if known, err := s.BetweenRowsOf(ctx, r.log.Store, s.transaction); err != nil {
+			return nil, apistorage.ClientError(err)
+		} else if !known {
+			s.Between(0, 1)
+		}
+	}
 	s.Between(0, at.Snapshot+1)
 	switch {
 	case at.Last == 0:

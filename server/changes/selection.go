@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -21,12 +23,12 @@ const (
 	byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName = "namespace", "metadata.namespace", "group", "resource", "kind", "name"
 	byUser, byImpersonated, byManager, byOperation, byRevision            = "user", "impersonatedUser", "fieldManager", "operation", "metadata.name"
 
-	byField, bySince, byUntil, byAfter, byBefore, byOrder = "field", "since", "until", "afterRevision", "beforeRevision", "order"
+	byField, bySince, byUntil, byAfter, byBefore, byOrder, byTransaction = "field", "since", "until", "afterRevision", "beforeRevision", "order", "transaction"
 )
 
 var (
 	compared = []string{byNamespace, byMetadataNamespace, byGroup, byResource, byKind, byName, byUser, byImpersonated, byManager, byOperation, byRevision}
-	bounding = []string{byField, bySince, byUntil, byAfter, byBefore, byOrder}
+	bounding = []string{byField, bySince, byUntil, byAfter, byBefore, byOrder, byTransaction}
 )
 
 // checkSelector rejects unknown field selectors, as built-in kinds do.
@@ -49,6 +51,7 @@ type Selection struct {
 	terms        []fields.Requirement // of compared
 	paths        []string             // changed paths, or prefixes of them
 	since, until time.Time            // zero for none
+	transaction  string               // the name of one; "" for any or none
 }
 
 // Select returns the selection of a field selector, as it is at that moment.
@@ -122,6 +125,10 @@ func (s *Selection) narrow(field, value string, now time.Time) (err error) {
 		if revision, err = parseRevision(value); err == nil {
 			s.Between(0, max(revision, 1))
 		}
+	case byTransaction:
+		if s.transaction = value; value == "" {
+			err = fmt.Errorf("want the name of a transaction")
+		}
 	case byField:
 		s.paths = append(s.paths, "."+strings.TrimPrefix(value, "."))
 	case bySince:
@@ -142,6 +149,19 @@ func (s *Selection) Between(after, before int64) {
 	if before != 0 && (s.Before == 0 || before < s.Before) {
 		s.Before = before
 	}
+}
+
+// BetweenRowsOf limits the selection to the rows of the last transaction with a name, and returns whether history knows one.
+func (s *Selection) BetweenRowsOf(ctx context.Context, store *sqlstore.Store, name string) (known bool, err error) {
+	record, last, err := store.RowsOf(ctx, name)
+	if err != nil || record == 0 {
+		return false, err
+	}
+	s.Between(record, 0)
+	if last != 0 {
+		s.Between(0, last+1)
+	}
+	return true, nil
 }
 
 // lastRevision is the limit of revisions in selections: it is never reached, and can be exceeded without an overflow.

@@ -32,6 +32,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Owner", Type: "string", Priority: 1, Description: "The last one in the chain of the object's owners."},
 	{Name: "Address", Type: "string", Priority: 1, Description: "The address of the client."},
 	{Name: "Audit ID", Type: "string", Priority: 1, Description: "The request in the audit log."},
+	{Name: "Transaction", Type: "string", Priority: 1, Description: "The transaction that made the change with others."},
 	{Name: "Values", Type: "string", Priority: 1, Description: "All fields that an update changed, with their values."},
 }
 
@@ -69,7 +70,7 @@ func rowOf(c *Change) metav1.TableRow {
 	}
 	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
 		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), Author(c.User, c.ImpersonatedUser), c.FieldManager, c.short(),
-		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, none), cmp.Or(c.AuditID, none), c.values(len(c.Changed), maxValue),
+		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, none), cmp.Or(c.AuditID, none), cmp.Or(c.Transaction, none), c.values(len(c.Changed), maxValue),
 	}}
 }
 

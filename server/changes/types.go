@@ -27,6 +27,7 @@ type Change struct {
 	FieldManager     string   `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
 	Address          string   `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
 	AuditID          string   `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
+	Transaction      string   `json:"transaction,omitempty" doc:"The name of the transaction that made the change with others, all or none of them."`
 	Changed          []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
 	ChangedUnknown   bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
 	ValuesGivenUp    bool     `json:"valuesGivenUp,omitempty" doc:"Set if values are no longer kept, for room: of changed fields, only the paths are known."`

@@ -199,7 +199,7 @@ func (p *planner) written(ctx context.Context, w *work) (revision int64, err err
 	only := func(c *history.Change) bool { return c.FieldManager == Manager }
 	err = p.past.walk(ctx, q, only, func(c *change) error {
 		e, err := c.read(ctx)
-		if err != nil || e.AuditID != p.cluster.auditID {
+		if _, auditID := sqlstore.SplitAuditID(e.AuditID); err != nil || auditID != p.cluster.auditID {
 			return err
 		}
 		revision = c.ID

@@ -133,7 +133,7 @@ func (s *Spec) validate() error {
 		}
 	}
 	if c := s.Changes; c != nil && !c.ByWhom() && c.Since == nil && c.AfterRevision == 0 {
-		return refuse("spec.changes must have a user, an impersonatedUser, a fieldManager, an auditID, since or afterRevision: it would be everything otherwise")
+		return refuse("spec.changes must have a user, an impersonatedUser, a fieldManager, an auditID, a transaction, since or afterRevision: it would be everything otherwise")
 	}
 	if to := s.To; to != nil {
 		given := 0

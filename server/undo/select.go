@@ -13,7 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -89,6 +91,14 @@ func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
 		resource := schema.ParseGroupResource(c.Resources[0])
 		q.Resource = &history.Resource{Group: resource.Group, Name: resource.Resource}
 	}
+	if c.Transaction != "" {
+		rows := changes.Selection{Query: q}
+		known, err := rows.BetweenRowsOf(ctx, s.past.log.Store, c.Transaction)
+		if err != nil || !known { // whether others have made one of that name, nobody shall know
+			return apistorage.ClientError(err)
+		}
+		q = rows.Query
+	}
 	begin, _, err := s.past.begin(ctx, 0)
 	if err != nil {
 		return err
@@ -97,10 +107,14 @@ func (s *selection) changes(ctx context.Context, c *ChangeSelector) error {
 		s.notes = append(s.notes, fmt.Sprintf("history begins after revision %d: what was done before is not taken back", begin))
 	}
 	return s.walk(ctx, q, c.matches, func(change *change) error {
-		if c.AuditID != "" {
+		if c.AuditID != "" || c.Transaction != "" {
 			e, err := change.read(ctx)
-			if err != nil || e.AuditID != c.AuditID {
+			if err != nil {
 				return err
+			}
+			transaction, auditID := sqlstore.SplitAuditID(e.AuditID)
+			if c.AuditID != "" && c.AuditID != auditID && c.AuditID != e.AuditID || c.Transaction != "" && c.Transaction != transaction {
+				return nil
 			}
 		}
 		return s.add(change)
@@ -117,7 +131,7 @@ func (c *ChangeSelector) matches(change *history.Change) bool {
 		c.ImpersonatedUser != "" && c.ImpersonatedUser != change.ImpersonatedUser,
 		c.FieldManager != "" && c.FieldManager != change.FieldManager,
 		// An undo that is run again must not take itself back.
-		c.FieldManager == "" && c.AuditID == "" && change.FieldManager == Manager && !c.one(change):
+		c.FieldManager == "" && c.AuditID == "" && c.Transaction == "" && change.FieldManager == Manager && !c.one(change):
 		return false
 	}
 	// What controllers do follows from what others did. They will do it again, or take it back themselves.
@@ -126,7 +140,7 @@ func (c *ChangeSelector) matches(change *history.Change) bool {
 
 // ByWhom reports whether the selector says by whom changes are.
 func (c *ChangeSelector) ByWhom() bool {
-	return c.User != "" || c.ImpersonatedUser != "" || c.FieldManager != "" || c.AuditID != ""
+	return c.User != "" || c.ImpersonatedUser != "" || c.FieldManager != "" || c.AuditID != "" || c.Transaction != ""
 }
 
 // one reports whether the selector is of just one change, by its revision.

@@ -20,7 +20,7 @@ type Undo struct {
 type Spec struct {
 	Object  *ObjectReference `json:"object,omitempty" doc:"What to bring back. With a Namespace or a CustomResourceDefinition comes what was in it."`
 	To      *Moment          `json:"to,omitempty" doc:"The moment to which the object is brought back. If it is unset, the object must have been deleted."`
-	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, since or afterRevision."`
+	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
 	Force   bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
 	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan. Otherwise it is only returned."`
 }
@@ -42,13 +42,14 @@ type Moment struct {
 	Time     *metav1.Time `json:"time,omitempty"`
 }
 
-// ChangeSelector selects changes. At least one of user, impersonatedUser, fieldManager, auditID, since and afterRevision must be set. Limits of times and
-// revisions are without the limit itself.
+// ChangeSelector selects changes. At least one of user, impersonatedUser, fieldManager, auditID, transaction, since and afterRevision must be
+// set. Limits of times and revisions are without the limit itself.
 type ChangeSelector struct {
 	User             string       `json:"user,omitempty" doc:"Only what this user did, or others in the name of this user, by impersonation."`
 	ImpersonatedUser string       `json:"impersonatedUser,omitempty" doc:"Only what others did in the name of this user, by impersonation."`
 	FieldManager     string       `json:"fieldManager,omitempty" doc:"Only what was done with this manager."`
 	AuditID          string       `json:"auditID,omitempty" doc:"Only what was done by the request with this id in the audit log. All changes of one undo have the same. An id that a client has chosen begins with client: here."`
+	Transaction      string       `json:"transaction,omitempty" doc:"Only what this transaction did; if several had the name, the last one."`
 	Since            *metav1.Time `json:"since,omitempty"`
 	Until            *metav1.Time `json:"until,omitempty"`
 	AfterRevision    int64        `json:"afterRevision,omitempty" doc:"Only what was written after this revision."`

@@ -48,6 +48,7 @@ func TestChanges(t *testing.T) {
 		f.prepare(t)
 		f.prepareOwners(t)
 		f.prepareAuthors(t)
+		f.prepareTransactions(t)
 		if pack {
 			packed(t, s, f.admin)
 		}
@@ -57,6 +58,8 @@ func TestChanges(t *testing.T) {
 		t.Run("kept", func(t *testing.T) { f.kept(t, engine.Datastore) })
 		t.Run("rights", f.rights)
 		t.Run("authors", f.authors)
+		t.Run("transactions", f.transactions)
+		t.Run("transactions as one", f.transactionsAsOne)
 		t.Run("authors in the database", func(t *testing.T) { f.databaseKnowsAuthors(t, engine.Datastore) })
 		t.Run("owners", f.owners)
 		t.Run("secrets", f.secretValues)

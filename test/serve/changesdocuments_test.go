@@ -64,7 +64,7 @@ func (f *history) documents(t *testing.T) {
 		}
 		want := []string{
 			"changes deletecollection", "changes list", "namespaces/{namespace}/changes deletecollection", "namespaces/{namespace}/changes list", "namespaces/{namespace}/changes/{name} get",
-			"namespaces/{namespace}/undos create", "queries create", "undos create",
+			"namespaces/{namespace}/transactions create", "namespaces/{namespace}/undos create", "queries create", "transactions create", "transactions/{name} get", "undos create",
 		}
 		if got := slices.Sorted(maps.Keys(where)); !slices.Equal(got, want) {
 			t.Errorf("%s has %q, want %q", path, got, want)
