@@ -39,11 +39,17 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	log := &changes.Log{
 		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
 	}
+	limits := sqlstore.TransactionLimits{Objects: 1000, Bytes: 16 << 20}
+	made := transactions.NewREST(transactions.Config{Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Limits: limits})
+	undos := undo.NewREST(undo.Config{Log: log, OnBehalf: b.onBehalf, MostTogether: limits.Objects, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
+		committed, err := made.Together(ctx, prefix, work)
+		if err != nil {
+			return "", err
+		}
+		return committed.Name, nil
+	}})
 	storages := map[string]rest.Storage{
-		changes.Resource: changes.NewREST(log), undo.Resource: undo.NewREST(log, b.onBehalf), query.Resource: query.NewREST(b.store),
-		transactions.Resource: transactions.NewREST(transactions.Config{
-			Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Limits: sqlstore.TransactionLimits{Objects: 1000, Bytes: 16 << 20},
-		}),
+		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store), transactions.Resource: made,
 	}
 	return &timeMachine{
 		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),

@@ -26,6 +26,7 @@ type undoOptions struct {
 	since, until string
 	changes      undo.ChangeSelector
 	force, apply bool
+	partial      bool
 	output       string
 }
 
@@ -39,9 +40,11 @@ a deleted namespace or CustomResourceDefinition with everything in it, or take b
 a user, a field manager, a transaction or everyone did (--user, --manager, --transaction,
 --since).
 
-The plan is printed, and with --apply also applied, by the server with your rights. Later
-changes by others stay, unless --force is given. An undo that was interrupted goes on if
-it is run again.`,
+The plan is printed, and with --apply also applied, by the server with your rights: all of
+it in one transaction, or nothing. Later changes by others stay, unless --force is given.
+A plan that one transaction has no room for is applied step by step. So it is with
+--partial, and goes on after a step that fails. If it is interrupted, it goes on if the
+command is run again.`,
 		Example: `  sqube undo deploy/web -n shop --to 10m
   sqube undo namespace shop --apply
   sqube undo --user jane --since 1h -n shop`,
@@ -67,7 +70,8 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&o.changes.BeforeRevision, "before-revision", 0, "Take back only what was done before this revision.")
 	fs.StringSliceVar(&o.changes.Resources, "resources", nil, "Take back only changes of these resources, such as configmaps,deployments.apps.")
 	fs.BoolVar(&o.force, "force", false, "Overwrite later changes by others.")
-	fs.BoolVar(&o.apply, "apply", false, "Apply the plan.")
+	fs.BoolVar(&o.apply, "apply", false, "Apply the plan: all of it or nothing, unless it is too large for that.")
+	fs.BoolVar(&o.partial, "partial", false, "With --apply, apply the plan step by step, and go on after a step that fails.")
 	fs.StringVarP(&o.output, "output", "o", "", "Print the plan as 'json'.")
 }
 
@@ -79,7 +83,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.load(); err != nil {
 		return err
 	}
-	spec := undo.Spec{Force: o.force, Apply: o.apply}
+	spec := undo.Spec{Force: o.force, Apply: o.apply, Partial: o.partial}
 	var err error
 	if len(args) == 0 {
 		spec.Changes, err = o.selected(time.Now())

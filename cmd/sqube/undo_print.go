@@ -52,6 +52,8 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 	switch applied := u.Status.Applied; {
 	case !u.Spec.Apply && len(u.Status.Plan) > counts[undo.Leave]:
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
+	case applied != nil && applied.Transaction != "":
+		line("", "To take this back: %s --transaction %s", command, shell(applied.Transaction))
 	case applied != nil:
 		whose := "--user " + shell(applied.User)
 		if applied.ImpersonatedUser != "" {
@@ -122,6 +124,9 @@ func conflictLine(c *undo.Conflict) string {
 func unfinished(u *undo.Undo) error {
 	if !u.Spec.Apply || u.Status.Complete {
 		return nil
+	}
+	if u.Status.Applied == nil && !u.Spec.Partial {
+		return errors.New("nothing has been changed, since not everything could be: see the steps that have failed; --partial applies the others")
 	}
 	return errors.New("not everything has been applied: run the same command again to go on")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -40,25 +39,7 @@ func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun
 	if err != nil {
 		return err
 	}
-	for attempt := 1; ; attempt++ {
-		err := r.attempt(ctx, t, calls, namespace, dryRun)
-		if !errors.Is(err, sqlstore.ErrConflict) {
-			return err
-		}
-		if known, err := r.record(ctx, t.Name); err != nil {
-			return err
-		} else if known != nil {
-			return apierrors.NewAlreadyExists(resource, t.Name)
-		}
-		if attempt == attempts {
-			return apierrors.NewConflict(resource, t.Name, fmt.Errorf("others have changed its objects in each of %d attempts: nothing was written; try again", attempts))
-		}
-		select {
-		case <-time.After(rand.N(firstPause << attempt)):
-		case <-ctx.Done():
-			return apistorage.ClientError(context.Cause(ctx))
-		}
-	}
+	return r.again(ctx, t.Name, func() error { return r.attempt(ctx, t, calls, namespace, dryRun) })
 }
 
 // calls returns the requests of the operations, or an API error that names all that are invalid.

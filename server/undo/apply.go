@@ -62,11 +62,11 @@ func (p *planner) run(ctx context.Context, steps []Step) (complete bool, applied
 			continue
 		}
 		revision, err := p.apply(working, step)
-		if err != nil && working.Err() != nil {
+		if err != nil && working.Err() != nil && !together(ctx) {
 			revision, err = p.interrupted(ctx, step)
 		}
 		if err != nil {
-			step.Result, step.Message, complete = Failed, strings.TrimSpace(step.Message+" "+err.Error()), false
+			step.failure, step.Result, step.Message, complete = err, Failed, strings.TrimSpace(step.Message+" "+err.Error()), false
 			failed = append(failed, step)
 			continue
 		}
@@ -173,6 +173,9 @@ func (p *planner) write(ctx context.Context, step *Step) (int64, error) {
 		if err := p.cluster.delete(ctx, resource, w.live); err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
+		if together(ctx) {
+			return 0, nil // it is not in history yet
+		}
 		revision, _ := p.written(ctx, w) // it is done, whether it is known or not
 		return revision, nil
 	default:
@@ -231,14 +234,14 @@ func (p *planner) create(ctx context.Context, step *Step, resource schema.GroupV
 			}
 		}
 	}
-	if w.group != "" && apierrors.IsNotFound(err) { // the definition may have been created a moment ago
+	if w.group != "" && apierrors.IsNotFound(err) && !together(ctx) { // the definition may have been created a moment ago
 		err = p.retry(ctx, func() error { made, err = p.cluster.create(ctx, resource, object); return err })
 	}
 	if err != nil {
 		return nil, err
 	}
 	p.uids[w.uid] = string(made.GetUID())
-	if w.of(definitions) {
+	if w.of(definitions) && !together(ctx) {
 		err = p.retry(ctx, func() error {
 			now, err := p.cluster.get(ctx, resource, "", w.name)
 			if err == nil && !met(now, "Established") {

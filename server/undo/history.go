@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/history"
@@ -55,6 +56,7 @@ var errEnough = errors.New("enough has been read")
 // for errEnough. What the changes are is known without their objects, of which there can be many, and large ones.
 func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Change) bool, yield func(*change) error) error {
 	q.NewestFirst, q.Lazy = true, true
+	ctx = sqlstore.WithTransaction(ctx, nil) // history does not have what is not committed
 	return walked(p.log.Each(ctx, p.user, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
 		return yield(&change{Change: e.Change, log: p.log})
 	}))
@@ -63,6 +65,7 @@ func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Cha
 // walkAll is walk with the changes of all objects, whoever may know them. None of it may be shown.
 func (p *past) walkAll(ctx context.Context, q history.Query, only func(*history.Change) bool, yield func(*change) error) error {
 	q.NewestFirst, q.Lazy = true, true
+	ctx = sqlstore.WithTransaction(ctx, nil)
 	return walked(p.log.All(ctx, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
 		return yield(&change{Change: e.Change, log: p.log})
 	}))

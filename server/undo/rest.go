@@ -21,20 +21,31 @@ func init() { changes.Register(&Undo{}) }
 // maxPlanning is how long an undo is planned. A request may take longer, but what is left of it is for applying the plan.
 const maxPlanning = 15 * time.Second
 
+// Config is what the resource needs.
+type Config struct {
+	Log *changes.Log // what users may know of history
+	// OnBehalf returns a configuration for requests to this server as the user of a request, and the audit id for these.
+	OnBehalf func(context.Context) (*clientrest.Config, string, error)
+	// Together commits what work writes with its context all or not at all, as a transaction, whose name begins with prefix. It returns its name.
+	// It calls work again if others have changed the same objects meanwhile, and returns an error of work.
+	Together func(ctx context.Context, prefix string, work func(context.Context) error) (name string, err error)
+	// MostTogether is how many objects a transaction can have.
+	MostTogether int
+}
+
 // REST serves the resource undos, which can only be created.
 type REST struct {
 	changes.Questions[Undo, *Undo]
 }
 
-// NewREST returns the resource. The log is what users may know of history; onBehalf returns a configuration for requests to this server as the
-// user of a request, and the audit id for these.
-func NewREST(log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error)) *REST {
+// NewREST returns the resource.
+func NewREST(c Config) *REST {
 	g, memory := newGate(), &budget{}
 	return &REST{changes.Questions[Undo, *Undo]{
 		Singular: "undo",
-		Admit:    func(ctx context.Context) (func(), error) { return g.admit(ctx, log) },
+		Admit:    func(ctx context.Context) (func(), error) { return g.admit(ctx, c.Log) },
 		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
-			return undo.answer(ctx, log, onBehalf, memory, options)
+			return undo.answer(ctx, &c, memory, options)
 		},
 	}}
 }
@@ -48,8 +59,8 @@ func Definition() *apiextensionsv1.CustomResourceDefinition {
 }
 
 // answer plans the undo and, if that is asked for, applies it, as the user of the request.
-func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(context.Context) (*clientrest.Config, string, error), memory *budget, options *metav1.CreateOptions) error {
-	config, auditID, err := onBehalf(ctx)
+func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options *metav1.CreateOptions) error {
+	config, auditID, err := c.OnBehalf(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +69,7 @@ func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(co
 		return err
 	}
 	caller, _ := request.UserFrom(ctx) // as which onBehalf works
-	p := &planner{past: newPast(log, caller), cluster: cluster, account: &account{budget: memory}}
+	p := &planner{past: newPast(c.Log, caller), cluster: cluster, account: &account{budget: memory}}
 	defer p.account.release()
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err
@@ -76,7 +87,7 @@ func (undo *Undo) answer(ctx context.Context, log *changes.Log, onBehalf func(co
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
-		undo.Status.Complete, undo.Status.Applied, err = p.run(ctx, steps)
+		return p.carryOut(ctx, c, &undo.Status)
 	}
-	return err
+	return nil
 }

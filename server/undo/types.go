@@ -22,7 +22,8 @@ type Spec struct {
 	To      *Moment          `json:"to,omitempty" doc:"The moment to which the object is brought back. If it is unset, the object must have been deleted."`
 	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
 	Force   bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
-	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan. Otherwise it is only returned."`
+	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
+	Partial bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
 }
 
 // ObjectReference names an object, by its kind or by its resource.
@@ -99,7 +100,8 @@ type Step struct {
 	Result    Result            `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
 	Message   string            `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 
-	work *work
+	work    *work
+	failure error // the last one
 }
 
 // StepReference names the object of a step.

@@ -27,6 +27,8 @@ func ClientError(err error) error {
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
+	case errors.Is(err, sqlstore.ErrTransactionTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
 	case errors.Is(err, dialect.ErrFull):
 		return unavailable("the datastore's disk is full: reads still work, and writes will work once there is space again")
 	case errors.Is(err, dialect.ErrMoved):

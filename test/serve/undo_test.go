@@ -85,12 +85,12 @@ func undo(t *testing.T, kubeconfig string, args ...string) string {
 
 var numbers = regexp.MustCompile(`(revision|takes back|with [a-z-]+,) \d+`)
 
-var auditID = regexp.MustCompile(`--audit-id [-0-9a-f]{36}`)
+var name = regexp.MustCompile(`--transaction undo-[0-9a-z]+`)
 
 // says compares what sqube undo prints, but for the revisions.
 func says(t *testing.T, got, want string) {
 	t.Helper()
-	if masked := auditID.ReplaceAllString(numbers.ReplaceAllString(got, "$1 N"), "--audit-id ID"); masked != want {
+	if masked := name.ReplaceAllString(numbers.ReplaceAllString(got, "$1 N"), "--transaction NAME"); masked != want {
 		t.Errorf("sqube undo prints\n%s\nwant\n%s", masked, want)
 	}
 }
@@ -152,7 +152,7 @@ func (f *undone) image(t *testing.T) {
 	patch(joes, `{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"proxy","image":"proxy:2"}]}}}}`)
 
 	const changed = "update  deployments.apps image/web%s\n    takes back N by jane with hand\n    .spec.template.spec.containers[name=app].image: \"%s\" → \"app:1\"\n"
-	const back = "To take this back: sqube undo --user jane --audit-id ID --after-revision N --before-revision N\n"
+	const back = "To take this back: sqube undo --transaction NAME\n"
 	says(t, undo(t, jane, "--user", "jane", "--resources", "deployments.apps"), fmt.Sprintf(changed, "", "app:wrong")+"\n"+totals(0, 1, 0, 0)+"\n"+planned)
 	expect("app:wrong proxy:2 3")
 	args := []string{"--user", "jane", "--resources", "deployments.apps", "--apply"}
@@ -214,7 +214,7 @@ func (f *undone) often(t *testing.T) {
     .data.a: "3" → "0"
     .data.c: "1" → (none)
 
-`+totals(0, 1, 0, 0)+"\nTo take this back: sqube undo --user jane --audit-id ID --after-revision N --before-revision N\n")
+`+totals(0, 1, 0, 0)+"\nTo take this back: sqube undo --transaction NAME\n")
 	expect(map[string]string{"a": "0", "b": "1"})
 	patch(joes, `{"a":"1"}`) // as jane did in between
 	has(t, undo(t, jane, args...), "leave   configmaps often/c: others have changed the same fields since", "    conflict in .data.a: revision N by joe")
@@ -240,7 +240,24 @@ func (f *undone) script(t *testing.T) {
 	_, err := others.CoreV1().ConfigMaps("script").Patch(t.Context(), "c7", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"mine"}},"data":{"a":"b"}}`), metav1.PatchOptions{})
 	harness.Must(t, err)
 
+	ended := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() { // what others write meanwhile remains
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			if _, err := others.CoreV1().ConfigMaps("script").Patch(t.Context(), fmt.Sprintf("c%d", i%objects), types.MergePatchType, []byte(`{"data":{"written":"meanwhile"}}`), metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
 	printed := undo(t, script, "--user", "script", "--since", "1h", "-n", "script", "--apply")
+	close(ended)
+	writing.Wait()
 	has(t, printed, `    .metadata.labels.team: (none) → "c42"`, "leave   configmaps script/c7: others have changed the same fields since",
 		"    conflict in .metadata.labels.team: revision N by other", totals(0, objects-1, 0, 1))
 	all, err := others.CoreV1().ConfigMaps("script").List(t.Context(), metav1.ListOptions{LabelSelector: "tier=web"})
@@ -250,9 +267,15 @@ func (f *undone) script(t *testing.T) {
 			t.Errorf("%s has the labels %v", c.Name, c.Labels)
 		}
 	}
-	if len(all.Items) != objects {
-		t.Errorf("there are %d objects", len(all.Items))
+	if len(all.Items) != objects || all.Items[0].Data["written"] == "" {
+		t.Errorf("there are %d objects, the first one with %v", len(all.Items), all.Items[0].Data)
 	}
+	back := inverse(t, printed) // which is of one transaction
+	if out := succeeds(t, append([]string{"changes", "-n", "script", "--kubeconfig", script, "-o", "json"}, back...)); strings.Count(out, "\n") != objects-1 {
+		t.Errorf("the transaction of the undo has the changes\n%s", out)
+	}
+	kubectlPrints(t, script, "get", "--raw", "/apis/history.sqube.io/v1alpha1/transactions/"+back[1])
+	has(t, undo(t, script, append(back, "--apply")...), `    .metadata.labels.team: "c42" → (none)`, totals(0, objects-1, 0, 0))
 }
 
 // each calls do with 0 to n-1, some at once.
@@ -294,7 +317,7 @@ func (f *undone) quota(t *testing.T) {
 		}
 		return err
 	})
-	args := []string{"--user", "quinn", "-n", "quota", "--resources", "secrets", "--after-revision", made, "--apply"}
+	args := []string{"--user", "quinn", "-n", "quota", "--resources", "secrets", "--after-revision", made, "--apply", "--partial"}
 	printed := undo(t, quinn, args...)
 	if strings.Count(printed, "(done)") != 3 || strings.Count(printed, "(failed)") != 3 || !strings.Contains(printed, "exceeded quota: few") {
 		t.Errorf("with a quota of 3, sqube undo prints\n%s", printed)
@@ -412,6 +435,12 @@ func (f *undone) webhook(t *testing.T) {
 	})
 	args := []string{"--user", "wanda", "-n", "webhook", "--after-revision", made, "--apply"}
 	printed := undo(t, wanda, args...)
+	has(t, printed, "create  configmaps webhook/c0 (not tried)", "note: nothing has been changed, since not everything could be", totals(10, 0, 0, 0))
+	if got, err := c.CoreV1().ConfigMaps("webhook").List(ctx, metav1.ListOptions{LabelSelector: "n"}); err != nil || len(got.Items) != 0 {
+		t.Errorf("an undo of which a step has failed has brought back %v, %v", got.Items, err)
+	}
+	args = append(args, "--partial")
+	printed = undo(t, wanda, args...)
 	if strings.Count(printed, "(done)") != 9 || !strings.Contains(printed, `create  configmaps webhook/c4 (failed): Internal error occurred: failed calling webhook "gone.example.com"`) {
 		t.Errorf("with a webhook that fails, sqube undo prints\n%s", printed)
 	}
@@ -438,7 +467,7 @@ func (f *undone) plugin(t *testing.T) {
 	harness.Must(t, err)
 	printed := kubectlPrints(t, pat, "sqube", "undo", "--user", "pat", "--manager", "hand", "--apply")
 	has(t, printed, "update  secrets plugin/door (done)", "    .data.code: (1 bytes) → (4 bytes)")
-	if !strings.Contains(printed, "\nTo take this back: kubectl sqube undo --user pat --audit-id ") {
+	if !strings.Contains(printed, "\nTo take this back: kubectl sqube undo --transaction ") {
 		t.Errorf("kubectl sqube prints %s", printed)
 	}
 	door, err := c.CoreV1().Secrets("plugin").Get(t.Context(), "door", metav1.GetOptions{})

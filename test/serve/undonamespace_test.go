@@ -220,7 +220,8 @@ func (f *undone) definition(t *testing.T) {
 	}
 	remove()
 	printed := undo(t, carl, "crd/gadgets.example.com", "--apply")
-	has(t, printed, "create  customresourcedefinitions.apiextensions.k8s.io gadgets.example.com (done)", "create  gadgets.example.com gadgets-b/g19 (done)", totals(21, 0, 0, 0))
+	has(t, printed, "create  customresourcedefinitions.apiextensions.k8s.io gadgets.example.com (done)", "create  gadgets.example.com gadgets-b/g19 (done)", totals(21, 0, 0, 0),
+		"note: applied step by step: objects of gadgets.example.com can be created only after its definition was established")
 	expect()
 
 	harness.Must(t, c.CoreV1().Namespaces().Delete(ctx, "gadgets-a", metav1.DeleteOptions{}))
