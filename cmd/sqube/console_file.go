@@ -24,6 +24,7 @@ import (
 	"github.com/sqube/sqube/server/console"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/kubecopy"
 	"github.com/sqube/sqube/server/wholefile"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/origin"
@@ -61,7 +62,7 @@ func (f *fileConsole) open(cmd *cobra.Command) (err error) {
 	}
 	f.copy = datastore.Datastore{Path: filepath.Join(f.dir, "sqube.db"), NoSync: true}
 	switch {
-	case strings.HasPrefix(f.source, kubePrefix):
+	case strings.HasPrefix(f.source, kubecopy.Prefix):
 		_, err = copyOf(cmd, f.source, f.copy.Path)
 	case origin.IsFollowed(f.source):
 		quiet := &cobra.Command{}

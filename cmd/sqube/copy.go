@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -105,7 +104,6 @@ func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error)
 	if err != nil {
 		return nil, err
 	}
-	ids := rowIDs{next: from.Revision, used: map[int64]struct{}{}}
 	_, err = datastore.Datastore{Path: file}.Fill(ctx, false, func(engine datastore.Engine, _ dialect.End) error {
 		return engine.Load(ctx, counter, func(add func(*dialect.LogRow) error) error {
 			return from.Each(ctx, func(row *kubecopy.Row) error {
@@ -113,7 +111,7 @@ func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error)
 				if row.Write == nil {
 					return nil
 				}
-				return add(row.Write.LogRow(ids.of(cmp.Or(row.Revision, from.Revision)), sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
+				return add(row.Write.LogRow(row.Revision, sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
 			})
 		}, nil)
 	})
@@ -132,12 +130,9 @@ func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error)
 	return report, nil
 }
 
-// kubePrefix begins a source that is a cluster: kube:CONTEXT, or kube: for the current context.
-const kubePrefix = "kube:"
-
 // copyOf copies a source that is a cluster into a new file. It shows progress on the screen of cmd.
 func copyOf(cmd *cobra.Command, source, file string) (*copyReport, error) {
 	var c clusterCopy
-	c.overrides.CurrentContext = strings.TrimPrefix(source, kubePrefix)
+	c.overrides.CurrentContext = strings.TrimPrefix(source, kubecopy.Prefix)
 	return c.copy(cmd, file)
 }

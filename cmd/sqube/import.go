@@ -107,7 +107,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 	var read atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })
 	report := newImportReport()
-	ids := rowIDs{next: from.Revision(), used: map[int64]struct{}{}}
+	ids := etcdimport.NewRowIDs(from.Revision())
 	counter, err := jumpedCounter(time.Now(), dialect.End{Revision: from.Revision()})
 	if err != nil {
 		return fmt.Errorf("importing %s: %w", source, err)
@@ -127,7 +127,7 @@ func (i *importer) run(cmd *cobra.Command, source string) (err error) {
 			if e.TTL != 0 {
 				result.Write.ExpiresAt = time.Now().Add(e.TTL).UnixMilli()
 			}
-			return add(result.Write.LogRow(ids.of(e.Revision), sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
+			return add(result.Write.LogRow(ids.Of(e.Revision), sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
 		})
 		if err == nil && read.Load() == 0 {
 			err = fmt.Errorf("no key of the source begins with %s: give the --etcd-prefix of its kube-apiserver", prefix)
@@ -215,19 +215,4 @@ func (i *importer) printSummary(out io.Writer, report *importReport, revision in
 	if len(report.serviceRanges) > 0 {
 		fmt.Fprintf(out, "Serve it with --service-cluster-ip-range %s, as before\n", terminal.Printable(strings.Join(report.serviceRanges, ",")))
 	}
-}
-
-// rowIDs gives each row the revision of its object, or a new one if that is used: a transaction of etcd may change several keys.
-type rowIDs struct {
-	used map[int64]struct{}
-	next int64
-}
-
-func (r *rowIDs) of(revision int64) int64 {
-	if _, ok := r.used[revision]; ok {
-		r.next++
-		revision = r.next
-	}
-	r.used[revision] = struct{}{}
-	return revision
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/kubecopy"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/origin"
 )
@@ -39,7 +40,7 @@ func (c *copied) fetch(cmd *cobra.Command, o *server.Options) (remove func() err
 	if c.from == "" || !o.InMemory {
 		return remove, nil
 	}
-	if strings.HasPrefix(c.from, kubePrefix) && c.when == "" { // else complete says what is wrong
+	if strings.HasPrefix(c.from, kubecopy.Prefix) && c.when == "" { // else complete says what is wrong
 		if c.dir, err = os.MkdirTemp("", "sqube-copy-"); err != nil {
 			return remove, err
 		}
@@ -125,7 +126,7 @@ func (c *copied) complete(o *server.Options) (err error) {
 		return nil
 	case !o.InMemory:
 		return errors.New("--from needs --in-memory: to serve a backup for good, sqube restore it first")
-	case strings.HasPrefix(c.from, kubePrefix) && c.when != "":
+	case strings.HasPrefix(c.from, kubecopy.Prefix) && c.when != "":
 		return errors.New("--at is for backups: a cluster is copied as it is now")
 	}
 	if c.when != "" {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/etcdimport"
@@ -39,7 +40,7 @@ type Options struct {
 // Row is an object that was read.
 type Row struct {
 	etcdimport.Result
-	// Revision is the object's resourceVersion, 0 if that is not a number.
+	// Revision is the object's resourceVersion, or one after Cluster.Revision if that is not a number, or another object's.
 	Revision int64
 }
 
@@ -57,6 +58,7 @@ type Cluster struct {
 	Unread []Unread
 
 	read int
+	ids  etcdimport.RowIDs
 }
 
 // Unread is a resource, and why it was not read as the others.
@@ -104,7 +106,20 @@ func Open(ctx context.Context, config *rest.Config, options Options) (*Cluster, 
 	if err := c.discover(found); err != nil {
 		return nil, err
 	}
-	return c, c.begin(ctx)
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	c.ids = etcdimport.NewRowIDs(c.Revision)
+	return c, nil
+}
+
+// Prefix begins the name of a cluster where a backup can be named: kube:CONTEXT, or kube: for the current context of a kubeconfig.
+const Prefix = "kube:"
+
+// Config returns the configuration that kubectl has in a context, "" for the current one.
+func Config(context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 }
 
 // discover finds the resources to list, in an order in which definitions come before their objects.
@@ -322,8 +337,12 @@ func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*R
 			return err
 		}
 	}
-	revision, _ := strconv.ParseInt(o.resourceVersion, 10, 64)
-	return yield(&Row{c.importer.ImportObject(ctx, r.GroupResource(), strings.TrimPrefix(o.namespace+"/"+o.name, "/"), data), revision})
+	revision, err := strconv.ParseInt(o.resourceVersion, 10, 64)
+	if err != nil {
+		revision = c.Revision
+	}
+	result := c.importer.ImportObject(ctx, r.GroupResource(), strings.TrimPrefix(o.namespace+"/"+o.name, "/"), data)
+	return yield(&Row{result, c.ids.Of(revision)})
 }
 
 // page reads one page of a list.

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/dialect/sqlite"
+	"github.com/sqube/sqube/server/kubecopy"
 	"github.com/sqube/sqube/server/wholefile"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/origin"
 )
 
@@ -37,6 +40,9 @@ func copyTo(ctx context.Context, to dialect.Engine, o Options) (moment time.Time
 	if o.AtRevision != 0 && !o.At.IsZero() {
 		return moment, errors.New("give one of Options.At and Options.AtRevision")
 	}
+	if name, ok := strings.CutPrefix(o.From, kubecopy.Prefix); ok {
+		return copyCluster(ctx, to, name, o)
+	}
 	remove := func() error { return nil }
 	moment, err = origin.Copy(ctx, to, o.From, origin.At{Revision: o.AtRevision, Time: o.At}, func(ctx context.Context) (dialect.Reader, error) {
 		var current string
@@ -55,4 +61,30 @@ func copyTo(ctx context.Context, to dialect.Engine, o Options) (moment time.Time
 		return sqlite.OpenReader(ctx, current)
 	})
 	return moment, errors.Join(err, remove())
+}
+
+// collisions is far more than the objects of a cluster that have resourceVersions of others, and get new ones.
+const collisions = 1 << 20
+
+// copyCluster fills an empty database with what a user may read of a cluster, and returns when that was.
+func copyCluster(ctx context.Context, to dialect.Engine, context string, o Options) (moment time.Time, err error) {
+	if o.AtRevision != 0 || !o.At.IsZero() {
+		return moment, errors.New("Options.At and Options.AtRevision are for backups: a cluster is copied as it is")
+	}
+	config, err := kubecopy.Config(context)
+	if err != nil {
+		return moment, err
+	}
+	from, err := kubecopy.Open(ctx, config, kubecopy.Options{UserAgent: "sqube (servertest)"})
+	if err != nil {
+		return moment, err
+	}
+	return origin.Fill(ctx, to, from.Revision+collisions, origin.At{}, func(yield func(*dialect.LogRow) error) error {
+		return from.Each(ctx, func(row *kubecopy.Row) error {
+			if row.Write == nil {
+				return nil
+			}
+			return yield(row.Write.LogRow(row.Revision, sqlstore.Author{User: sqlstore.ImportAuthor}, time.Now()))
+		})
+	})
 }

@@ -146,3 +146,25 @@ func read(t *testing.T, file string) []byte {
 	harness.Must(t, err)
 	return content
 }
+
+// TestFromCluster starts on a copy of a running cluster, read through its API.
+func TestFromCluster(t *testing.T) {
+	original := servertest.Run(t, servertest.Options{CRDs: []string{"testdata/crds"}})
+	c := client(t, original)
+	_, err := c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "door"}, StringData: map[string]string{"code": "1234"}}, metav1.CreateOptions{})
+	harness.Must(t, err)
+	_, err = dynamic.NewForConfigOrDie(original.Config).Resource(boats).Namespace("default").Create(t.Context(), boat("sloop", 9), metav1.CreateOptions{})
+	harness.Must(t, err)
+	t.Setenv("KUBECONFIG", original.Kubeconfig)
+
+	s := servertest.Run(t, servertest.Options{From: "kube:"})
+	if _, err := dynamic.NewForConfigOrDie(s.Config).Resource(boats).Namespace("default").Get(t.Context(), "sloop", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if door, err := client(t, s).CoreV1().Secrets("default").Get(t.Context(), "door", metav1.GetOptions{}); err != nil || string(door.Data["code"]) != "xxxx" {
+		t.Errorf("the Secret is %v, %v", door, err)
+	}
+	if _, err := servertest.Start(servertest.Options{From: "kube:none"}); err == nil || !strings.Contains(err.Error(), `context "none" does not exist`) {
+		t.Errorf("a copy of an unknown cluster: %v", err)
+	}
+}

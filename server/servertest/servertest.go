@@ -29,7 +29,8 @@ const startTimeout = time.Minute
 // Options configure a server. The zero value is the default of sqube serve.
 type Options struct {
 	// From is what the server starts on a copy of: a file of sqube backup or Server.Save, the database file of a server, even a running one,
-	// or a folder or s3://BUCKET/PREFIX that sqube backup --follow or serve --archive writes. Optional.
+	// or a folder or s3://BUCKET/PREFIX that sqube backup --follow or serve --archive writes; or kube:CONTEXT, a running cluster of any kind,
+	// whose objects are read through its API, without the values of Secrets. Optional.
 	//
 	// The copy has keys of its own: tokens and certificates of the former cluster are invalid. It connects to no node, pod, webhook or
 	// aggregated API that its objects name, and leaves their webhooks of admission out, except at addresses of Server.Webhook,

@@ -93,7 +93,7 @@ func Copy(ctx context.Context, to dialect.Engine, from string, at At, open func(
 		if err != nil {
 			return moment, err
 		}
-		return fill(ctx, to, revision, at, func(yield func(*dialect.LogRow) error) error {
+		return Fill(ctx, to, revision, at, func(yield func(*dialect.LogRow) error) error {
 			return inspect.Snapshot(ctx, reader, revision, yield)
 		})
 	}
@@ -110,7 +110,7 @@ func Copy(ctx context.Context, to dialect.Engine, from string, at At, open func(
 	if err != nil {
 		return moment, err
 	}
-	return fill(ctx, to, state.Revision, at, func(yield func(*dialect.LogRow) error) error { return state.Rows(ctx, yield) })
+	return Fill(ctx, to, state.Revision, at, func(yield func(*dialect.LogRow) error) error { return state.Rows(ctx, yield) })
 }
 
 // held reports whether a row is a Lease, or a candidate for one, except those of nodes. Its holder, a controller or an API server, is not there
@@ -119,7 +119,9 @@ func held(row *dialect.LogRow) bool {
 	return row.Group == "coordination.k8s.io" && row.Namespace != "kube-node-lease"
 }
 
-func fill(ctx context.Context, to dialect.Engine, revision int64, at At, rows func(yield func(*dialect.LogRow) error) error) (time.Time, error) {
+// Fill fills an empty database with the objects of rows, without held Leases. Revisions continue from revision. It returns when the newest
+// object was written, or the time of at.
+func Fill(ctx context.Context, to dialect.Engine, revision int64, at At, rows func(yield func(*dialect.LogRow) error) error) (time.Time, error) {
 	newest := int64(0)
 	err := to.Load(ctx, dialect.Position{Revision: revision, Compacted: revision}, func(add func(*dialect.LogRow) error) error {
 		return rows(func(row *dialect.LogRow) error {
