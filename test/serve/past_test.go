@@ -38,9 +38,20 @@ func TestPastAfterKills(t *testing.T) {
 			s.Start(t)
 		}
 		c := client(t, s.Kubeconfig)
+		both := twins{"pair"}
+		one, err := both.put(t.Context(), c, "one")
+		harness.Must(t, err)
+		two, err := both.put(t.Context(), c, "two")
+		harness.Must(t, err)
+		both.isWhole(t, c, two[0], two[1], "two")
 		pages := beginPages(t, c)
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
+		_, err = both.put(t.Context(), c, "three")
+		harness.Must(t, err)
 		revisions := packed(t, s, c)
+		both.isWhole(t, c, one[0], one[1], "one")
+		both.isWhole(t, c, two[0]-1, two[1], "two") // that of its record
+		both.isWhole(t, c, two[0], two[1], "two")
 		pages.goOn(t, c)
 		kept := changesOf(t, c, "counter")
 		for _, revision := range revisions(written) {
@@ -65,6 +76,12 @@ func TestPastAfterKills(t *testing.T) {
 			t.Errorf("what is kept is\n%s", text)
 		}
 		succeeds(t, append([]string{"check"}, database...))
+		both.areEqual(t, "two", func(name string) string {
+			return succeeds(t, append([]string{"show", "configmap/" + name, "--at", fmt.Sprint(two[0])}, database...))
+		})
+		within := []string{"--datastore", harness.SQLite(t)}
+		succeeds(t, append([]string{"restore", engine.Datastore, "--to-revision", fmt.Sprint(two[0])}, within...))
+		both.areEqual(t, "two", func(name string) string { return succeeds(t, append([]string{"show", "configmap/" + name}, within...)) })
 		restored := harness.SQLite(t)
 		if engine.Name == "sqlite" {
 			restored = harness.Postgres(t)

@@ -29,7 +29,7 @@ type acknowledged struct {
 }
 
 // TestPowerCut records the disk operations of servers, and cuts the power after each of them: the database can be opened and is
-// consistent, and nothing acknowledged is missing.
+// consistent, nothing acknowledged is missing, and transactions are there as a whole or not at all.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -88,9 +88,27 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 				}
 			})
 		}
+		writers.Go(func() {
+			for i := range 6 {
+				writePair(t, c, recorder, round*100+i)
+			}
+		})
 		writers.Wait()
 		harness.Must(t, s.Signal(end))
 		s.Code(t)
+	}
+}
+
+// writePair gives two objects the same value, in a transaction.
+func writePair(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder, value int) {
+	p := twins{"pair"}
+	versions, err := p.put(t.Context(), c, strings.Repeat(fmt.Sprint(value), 10_000))
+	if err != nil || len(versions) != 2 {
+		t.Errorf("%v, %v", versions, err)
+		return
+	}
+	for i, name := range p.names() {
+		recorder.Mark(acknowledged{name, versions[i]})
 	}
 }
 
@@ -145,6 +163,11 @@ func afterPowerCut(t *testing.T, cut *faults.PowerCut, newest map[string]int64, 
 		found[name] = id
 	}
 	err = rows.Err()
+	var pair, values int
+	harness.Must(t, db.QueryRow("SELECT count(*), count(DISTINCT value ->> '$.data.value') FROM log WHERE name LIKE 'pair-_' AND replaced_by IS NULL").Scan(&pair, &values))
+	if pair == 1 || values > 1 {
+		err = errors.Join(err, fmt.Errorf("of a transaction that writes a pair, there is a part: %d objects with %d values", pair, values))
+	}
 	for name, version := range newest {
 		if found[name] < version {
 			err = errors.Join(err, fmt.Errorf("%s was acknowledged with version %d, but has %d", name, version, found[name]))

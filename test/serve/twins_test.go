@@ -1,0 +1,92 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+// twins are two ConfigMaps of the namespace default that only transactions write, which give both the same value.
+type twins struct{ name string }
+
+// put makes a transaction, and returns the revisions of the two.
+func (p twins) put(ctx context.Context, c kubernetes.Interface, value string) (versions []int64, err error) {
+	var operations []any
+	for _, name := range p.names() {
+		operations = append(operations, map[string]any{"verb": "apply", "fieldManager": "test", "object": map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"value": value},
+		}})
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"generateName": p.name + "-"},
+		"spec": map[string]any{"operations": operations},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").Body(body).Do(ctx).Raw()
+	var made struct {
+		Status struct {
+			Operations []struct {
+				ResourceVersion int64 `json:",string"`
+			}
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(answer, &made)
+	}
+	for _, o := range made.Status.Operations {
+		versions = append(versions, o.ResourceVersion)
+	}
+	return versions, err
+}
+
+func (p twins) names() []string { return []string{p.name + "-0", p.name + "-1"} }
+
+// isWhole reads the pair at a revision, in a list and one by one: both have that value. The list is of the end of a transaction.
+func (p twins) isWhole(t *testing.T, c kubernetes.Interface, revision, end int64, value string) {
+	t.Helper()
+	exact := func(path string, into any) {
+		t.Helper()
+		raw, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/configmaps"+path).
+			Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
+		harness.Must(t, err)
+		harness.Must(t, json.Unmarshal(raw, into))
+	}
+	var list corev1.ConfigMapList
+	exact("", &list)
+	found := map[string]string{}
+	for _, item := range list.Items {
+		if slices.Contains(p.names(), item.Name) {
+			found[item.Name] = item.Data["value"]
+		}
+	}
+	for _, name := range p.names() {
+		var one corev1.ConfigMap
+		exact("/"+name, &one)
+		if found[name] != value || one.Data["value"] != value {
+			t.Errorf("at revision %d the list has %v, and %s is %v; want %s", revision, found, name, one.Data, value)
+		}
+	}
+	if list.ResourceVersion != fmt.Sprint(end) {
+		t.Errorf("the list at revision %d is of %s, want %d", revision, list.ResourceVersion, end)
+	}
+}
+
+// areEqual checks what a command says of both.
+func (p twins) areEqual(t *testing.T, value string, show func(name string) string) {
+	t.Helper()
+	for _, name := range p.names() {
+		if text := show(name); !strings.Contains(text, value) {
+			t.Errorf("%s is\n%s\nwant %s", name, text, value)
+		}
+	}
+}
