@@ -199,10 +199,13 @@ func (e *Engine) restoreReserve(ctx context.Context) {
 	}
 }
 
-// deletesOnly reports whether a group has nothing but deletions, and heartbeats that come before them.
+// deletesOnly reports whether a group has nothing but deletions, and heartbeats or the record of their transaction that come before them.
 func deletesOnly(group []dialect.Write) bool {
+	last := len(group) - 1
 	for i := range group {
-		if group[i].Operation != dialect.Delete && !group[i].Heartbeat {
+		w := &group[i]
+		record := w.Group == dialect.InternalGroup && i < last
+		if w.Operation != dialect.Delete && !w.Heartbeat && !record {
 			return false
 		}
 	}

@@ -281,7 +281,8 @@ func (w *writer) failingDisk(t *testing.T, disk *faults.Disk) {
 	disk.FailSync(false)
 }
 
-// TestQuota uses up the quota of the database's user: like on a full disk, objects can still be deleted.
+// TestQuota uses up the quota of the database's user: like on a full disk, objects can still be deleted, also in a transaction. One that has no
+// room writes nothing, and says so.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	disk := faults.NewDisk(t)
@@ -289,11 +290,30 @@ func TestQuota(t *testing.T) {
 	s := serve(t, nil, disk.Run)
 	w := newWriter(t, s)
 	w.fullDisk(t, disk)
+	w.creates(t, "more")
 	disk.Full(true)
 	for i := 0; w.create(t, fmt.Sprint("filler-", i)) == nil; i++ {
 	}
 	harness.Must(t, client(t, s.Kubeconfig).CoreV1().ConfigMaps("default").Delete(t.Context(), w.names[0], metav1.DeleteOptions{}))
 	w.absent(t, w.names[0])
+	c := client(t, s.Kubeconfig)
+	large := twins{"large"}
+	if _, err := large.put(t.Context(), c, strings.Repeat("x", 1_000_000)); err == nil || !strings.Contains(err.Error(), "nothing was written: the datastore's disk is full") {
+		t.Errorf("a transaction that has no room: %v", err)
+	}
+	for _, name := range large.names() {
+		w.absent(t, name)
+	}
+	gone := w.names[1:3]
+	var deletions []any
+	for _, name := range gone {
+		deletions = append(deletions, map[string]any{"verb": "delete", "target": map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name}})
+	}
+	_, err := transact(t.Context(), c, deletions...)
+	harness.Must(t, err)
+	for _, name := range gone {
+		w.absent(t, name)
+	}
 }
 
 // TestDiskFullAtStart starts a server on a full disk: with the space that an earlier one set aside, without it, and with an

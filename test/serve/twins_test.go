@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,10 +15,40 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
+// transact makes a transaction, and returns the revisions of its operations.
+func transact(ctx context.Context, c kubernetes.Interface, operations ...any) (versions []int64, err error) {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"generateName": "test-"},
+		"spec": map[string]any{"operations": operations},
+	})
+	if err != nil {
+		return nil, err
+	}
+	result := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").MaxRetries(0).Body(body).Do(ctx)
+	if err := result.Error(); err != nil { // that of Raw lacks the message
+		return nil, err
+	}
+	answer, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var made struct {
+		Status struct {
+			Operations []struct{ ResourceVersion string }
+		}
+	}
+	err = json.Unmarshal(answer, &made)
+	for _, o := range made.Status.Operations {
+		version, _ := strconv.ParseInt(o.ResourceVersion, 10, 64) // a deletion may have none
+		versions = append(versions, version)
+	}
+	return versions, err
+}
+
 // twins are two ConfigMaps of the namespace default that only transactions write, which give both the same value.
 type twins struct{ name string }
 
-// put makes a transaction, and returns the revisions of the two.
+// put writes both, and returns their revisions.
 func (p twins) put(ctx context.Context, c kubernetes.Interface, value string) (versions []int64, err error) {
 	var operations []any
 	for _, name := range p.names() {
@@ -25,28 +56,7 @@ func (p twins) put(ctx context.Context, c kubernetes.Interface, value string) (v
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"value": value},
 		}})
 	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"generateName": p.name + "-"},
-		"spec": map[string]any{"operations": operations},
-	})
-	if err != nil {
-		return nil, err
-	}
-	answer, err := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").Body(body).Do(ctx).Raw()
-	var made struct {
-		Status struct {
-			Operations []struct {
-				ResourceVersion int64 `json:",string"`
-			}
-		}
-	}
-	if err == nil {
-		err = json.Unmarshal(answer, &made)
-	}
-	for _, o := range made.Status.Operations {
-		versions = append(versions, o.ResourceVersion)
-	}
-	return versions, err
+	return transact(ctx, c, operations...)
 }
 
 func (p twins) names() []string { return []string{p.name + "-0", p.name + "-1"} }
