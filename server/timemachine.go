@@ -3,10 +3,14 @@ package server
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +28,7 @@ import (
 	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // timeMachine is the API group of the cluster's history.
@@ -37,7 +42,7 @@ type timeMachine struct {
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	log := &changes.Log{
-		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd),
+		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd, b.store),
 	}
 	limits := sqlstore.TransactionLimits{Objects: 1000, Bytes: 16 << 20}
 	made := transactions.NewREST(transactions.Config{Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Limits: limits})
@@ -129,6 +134,7 @@ type servedNames struct {
 	resources map[schema.GroupKind]servedName
 	kinds     map[schema.GroupResource]schema.GroupVersionKind
 	custom    *crd.Server
+	store     *sqlstore.Store
 
 	mu     sync.Mutex
 	hidden map[string]hiddenFields // by the name of the definition
@@ -139,9 +145,9 @@ type servedName struct {
 	namespaced bool
 }
 
-func newServedNames(built *resources.Built, custom *crd.Server) *servedNames {
+func newServedNames(built *resources.Built, custom *crd.Server, store *sqlstore.Store) *servedNames {
 	n := &servedNames{
-		resources: map[schema.GroupKind]servedName{}, kinds: map[schema.GroupResource]schema.GroupVersionKind{}, custom: custom, hidden: map[string]hiddenFields{},
+		resources: map[schema.GroupKind]servedName{}, kinds: map[schema.GroupResource]schema.GroupVersionKind{}, custom: custom, store: store, hidden: map[string]hiddenFields{},
 	}
 	for _, group := range append(slices.Clone(built.Groups), custom.Group()) {
 		for _, version := range slices.Backward(group.PrioritizedVersions) { // the first one remains
@@ -173,6 +179,47 @@ func (n *servedNames) ResourceOf(kind schema.GroupKind) (schema.GroupResource, b
 		}
 	}
 	return schema.GroupResource{}, false, false
+}
+
+// currentTimeout limits how long Current waits, and currentPause is how long until it looks again.
+const currentTimeout, currentPause = 5 * time.Second, 10 * time.Millisecond
+
+func (n *servedNames) Current(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(sqlstore.WithTransaction(ctx, nil), currentTimeout)
+	defer cancel()
+	q := sqlstore.Query{Resource: sqlstore.Resource{Group: apiextensionsv1.GroupName, Name: "customresourcedefinitions"}, WithoutValues: true}
+	for known := n.custom.Wait(ctx); known; {
+		page, err := n.store.Page(ctx, q)
+		if err != nil {
+			return apistorage.ClientError(err)
+		}
+		unseen := slices.IndexFunc(page.Records, func(r *sqlstore.Record) bool { return !n.sees(r) })
+		switch {
+		case unseen < 0 && !page.More:
+			return nil
+		case unseen < 0:
+			q.After = page.Records[len(page.Records)-1].Key
+			continue
+		}
+		select {
+		case <-time.After(currentPause):
+		case <-ctx.Done():
+			known = false
+		}
+	}
+	err := apierrors.NewServiceUnavailable("this server has not seen all definitions yet, try again")
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return err
+}
+
+// sees reports whether a version of a definition, or a later one, is known.
+func (n *servedNames) sees(stored *sqlstore.Record) bool {
+	d, err := n.custom.Informer().Lister().Get(stored.Key)
+	if err != nil {
+		return false
+	}
+	revision, err := strconv.ParseInt(d.ResourceVersion, 10, 64)
+	return err == nil && revision >= stored.Revision
 }
 
 func (n *servedNames) KindOf(resource schema.GroupResource) (schema.GroupVersionKind, bool) {

@@ -36,6 +36,8 @@ type Served interface {
 	// ResourceOf and KindOf find the resource whose objects have a kind, and the kind of a resource's objects, in any version.
 	ResourceOf(schema.GroupKind) (resource schema.GroupResource, namespaced, ok bool)
 	KindOf(schema.GroupResource) (schema.GroupVersionKind, bool)
+	// Current waits until both know all definitions that were established before the call. It returns an API error if that takes too long.
+	Current(context.Context) error
 	// Definition returns the name that the CustomResourceDefinition of a resource has, or had; false for a resource of Kubernetes itself.
 	Definition(schema.GroupResource) (name string, custom bool)
 	// HasPlainStatus reports whether the status of a resource's objects is a field like others: custom resources without the subresource status

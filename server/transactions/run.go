@@ -36,6 +36,12 @@ var resource = schema.GroupResource{Group: changes.GroupVersion.Group, Resource:
 // run runs the transaction as the user of the request.
 func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun bool) error {
 	calls, err := r.calls(t, namespace)
+	if apierrors.IsInvalid(err) { // perhaps because this server has not seen a definition yet
+		if err := r.Served.Current(ctx); err != nil {
+			return err
+		}
+		calls, err = r.calls(t, namespace)
+	}
 	if err != nil {
 		return err
 	}
