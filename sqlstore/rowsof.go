@@ -12,8 +12,7 @@ import (
 // SplitAuditID returns the name of the transaction to which a row with this audit id belongs, "" if to none, and the audit id of the request.
 // The store alone writes such names: what a client has chosen comes behind.
 func SplitAuditID(id string) (transaction, auditID string) {
-	mark := strings.TrimSuffix(TransactionID("", ""), "/")
-	if rest, marked := strings.CutPrefix(id, mark); marked {
+	if rest, marked := strings.CutPrefix(id, history.TransactionMark); marked {
 		transaction, auditID, _ = strings.Cut(rest, "/")
 		return transaction, auditID
 	}

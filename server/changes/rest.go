@@ -266,7 +266,9 @@ func (r *REST) begin(ctx context.Context, rights *rights, options *internalversi
 	at := position{Snapshot: wanted, Now: time.Now().UnixMilli(), Kept: since.Revision}
 	log, err := r.log.Store.Position(ctx)
 	if err == nil && options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
-		err = r.hadBeen(ctx, wanted, since.Revision)
+		if err = r.hadBeen(ctx, wanted, since.Revision); err == nil {
+			at.Snapshot, err = r.log.Store.WholeTransaction(ctx, wanted)
+		}
 	} else {
 		at.Snapshot = log.Revision
 	}

@@ -85,6 +85,17 @@ func (p *past) begin(ctx context.Context, other int64) (revision int64, lost boo
 	return revision, lost, apistorage.ClientError(err)
 }
 
+// end returns the revision that a moment without a time names. It is never within a transaction: that has happened as a whole at each of its
+// revisions, and before none of them.
+func (p *past) end(ctx context.Context, m *Moment) (int64, error) {
+	if m.Before != 0 {
+		first, _, err := p.log.Store.TransactionAt(ctx, m.Before)
+		return first - 1, apistorage.ClientError(err)
+	}
+	last, err := p.log.Store.WholeTransaction(ctx, m.Revision)
+	return last, apistorage.ClientError(err)
+}
+
 // revisionAt returns the last revision of a moment.
 func (p *past) revisionAt(ctx context.Context, t time.Time) (int64, error) {
 	revision, err := p.log.Store.RevisionAt(ctx, t)

@@ -217,9 +217,9 @@ func (s *selection) object(ctx context.Context, k key, to *Moment) error {
 
 // since selects all changes of an object after a moment, and of what is in it.
 func (s *selection) since(ctx context.Context, k key, to *Moment) error {
-	revision := to.Revision
-	if to.Before != 0 {
-		revision = to.Before - 1
+	revision, err := s.past.end(ctx, to)
+	if err != nil {
+		return err
 	}
 	begin, lost, err := s.past.begin(ctx, revision)
 	if err == nil && to.Time != nil {

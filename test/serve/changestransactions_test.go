@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,9 +47,33 @@ func merged(namespace, name, amount string) string {
 
 // transact makes a transaction of operations.
 func transact(ctx context.Context, c kubernetes.Interface, name string, operations ...string) error {
+	_, err := transacted(ctx, c, name, operations...)
+	return err
+}
+
+// transacted makes a transaction, and returns the revision of each operation, 0 for none.
+func transacted(ctx context.Context, c kubernetes.Interface, name string, operations ...string) (versions []int64, err error) {
 	body := fmt.Sprintf(`{"apiVersion":"history.sqube.io/v1alpha1","kind":"Transaction","metadata":{"name":%q},"spec":{"operations":[%s]}}`, name, strings.Join(operations, ","))
-	return c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").SetHeader("Content-Type", "application/json").
-		Body([]byte(body)).Do(ctx).Error()
+	result := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").SetHeader("Content-Type", "application/json").
+		MaxRetries(0).Body([]byte(body)).Do(ctx)
+	if err := result.Error(); err != nil { // that of Raw lacks the message
+		return nil, err
+	}
+	answer, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var made struct {
+		Status struct {
+			Operations []struct{ ResourceVersion string }
+		}
+	}
+	err = json.Unmarshal(answer, &made)
+	for _, o := range made.Status.Operations {
+		version, _ := strconv.ParseInt(o.ResourceVersion, 10, 64) // a deletion may have none
+		versions = append(versions, version)
+	}
+	return versions, err
 }
 
 // transactions selects what transactions did, and finds nothing that only looks like it.

@@ -39,14 +39,14 @@ func TestPastAfterKills(t *testing.T) {
 		}
 		c := client(t, s.Kubeconfig)
 		both := twins{"pair"}
-		one, err := both.put(t.Context(), c, "one")
+		one, err := both.put(t.Context(), c, "one", "one")
 		harness.Must(t, err)
-		two, err := both.put(t.Context(), c, "two")
+		two, err := both.put(t.Context(), c, "two", "two")
 		harness.Must(t, err)
 		both.isWhole(t, c, two[0], two[1], "two")
 		pages := beginPages(t, c)
 		harness.Must(t, c.CoreV1().ConfigMaps("default").Delete(t.Context(), "counter", metav1.DeleteOptions{}))
-		_, err = both.put(t.Context(), c, "three")
+		_, err = both.put(t.Context(), c, "three", "three")
 		harness.Must(t, err)
 		revisions := packed(t, s, c)
 		both.isWhole(t, c, one[0], one[1], "one")

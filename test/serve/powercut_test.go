@@ -102,7 +102,7 @@ func recordServers(t *testing.T, folder string, recorder *faults.Recorder) {
 // writePair gives two objects the same value, in a transaction.
 func writePair(t *testing.T, c kubernetes.Interface, recorder *faults.Recorder, value int) {
 	p := twins{"pair"}
-	versions, err := p.put(t.Context(), c, strings.Repeat(fmt.Sprint(value), 10_000))
+	versions, err := p.put(t.Context(), c, fmt.Sprint("pair-", value), strings.Repeat(fmt.Sprint(value), 10_000))
 	if err != nil || len(versions) != 2 {
 		t.Errorf("%v, %v", versions, err)
 		return

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -15,48 +14,16 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// transact makes a transaction, and returns the revisions of its operations.
-func transact(ctx context.Context, c kubernetes.Interface, operations ...any) (versions []int64, err error) {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"generateName": "test-"},
-		"spec": map[string]any{"operations": operations},
-	})
-	if err != nil {
-		return nil, err
-	}
-	result := c.CoreV1().RESTClient().Post().AbsPath("/apis/history.sqube.io/v1alpha1/transactions").MaxRetries(0).Body(body).Do(ctx)
-	if err := result.Error(); err != nil { // that of Raw lacks the message
-		return nil, err
-	}
-	answer, err := result.Raw()
-	if err != nil {
-		return nil, err
-	}
-	var made struct {
-		Status struct {
-			Operations []struct{ ResourceVersion string }
-		}
-	}
-	err = json.Unmarshal(answer, &made)
-	for _, o := range made.Status.Operations {
-		version, _ := strconv.ParseInt(o.ResourceVersion, 10, 64) // a deletion may have none
-		versions = append(versions, version)
-	}
-	return versions, err
-}
-
 // twins are two ConfigMaps of the namespace default that only transactions write, which give both the same value.
 type twins struct{ name string }
 
-// put writes both, and returns their revisions.
-func (p twins) put(ctx context.Context, c kubernetes.Interface, value string) (versions []int64, err error) {
-	var operations []any
+// put writes both in a transaction, and returns their revisions.
+func (p twins) put(ctx context.Context, c kubernetes.Interface, transaction, value string) (versions []int64, err error) {
+	var operations []string
 	for _, name := range p.names() {
-		operations = append(operations, map[string]any{"verb": "apply", "fieldManager": "test", "object": map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default"}, "data": map[string]any{"value": value},
-		}})
+		operations = append(operations, fmt.Sprintf(`{"verb":"apply","fieldManager":"test","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":%q},"data":{"value":%q}}}`, name, value))
 	}
-	return transact(ctx, c, operations...)
+	return transacted(ctx, c, transaction, operations...)
 }
 
 func (p twins) names() []string { return []string{p.name + "-0", p.name + "-1"} }
