@@ -52,6 +52,7 @@ func TestPastAfterKills(t *testing.T) {
 		both.isWhole(t, c, one[0], one[1], "one")
 		both.isWhole(t, c, two[0]-1, two[1], "two") // that of its record
 		both.isWhole(t, c, two[0], two[1], "two")
+		both.wentBack(t, c, s.Kubeconfig, two)
 		pages.goOn(t, c)
 		kept := changesOf(t, c, "counter")
 		for _, revision := range revisions(written) {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -64,6 +65,31 @@ func (p twins) areEqual(t *testing.T, value string, show func(name string) strin
 	for _, name := range p.names() {
 		if text := show(name); !strings.Contains(text, value) {
 			t.Errorf("%s is\n%s\nwant %s", name, text, value)
+		}
+	}
+}
+
+// wentBack checks that changes up to a revision within a transaction have all of that, and that an undo to it does not take it back, as one to
+// before it does. The transaction has given the two another value, and a later one the next.
+func (p twins) wentBack(t *testing.T, c kubernetes.Interface, kubeconfig string, versions []int64) {
+	t.Helper()
+	raw, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/history.sqube.io/v1alpha1/namespaces/default/changes").
+		Param("resourceVersion", fmt.Sprint(versions[0])).Param("resourceVersionMatch", "Exact").Param("fieldSelector", "transaction=two").DoRaw(t.Context())
+	harness.Must(t, err)
+	var list changes.ChangeList
+	harness.Must(t, json.Unmarshal(raw, &list))
+	if len(list.Items) != 2 || list.ResourceVersion != fmt.Sprint(versions[1]) {
+		t.Errorf("at revision %d, within a transaction of two writes, it has made %d changes; the list is of %s", versions[0], len(list.Items), list.ResourceVersion)
+	}
+	for flag, want := range map[string]string{"--to": `"three" → "two"`, "--before": `"three" → "one"`} {
+		for _, name := range p.names() {
+			revision := versions[0] // for the second, it is that of the first
+			if flag == "--before" {
+				revision = versions[1]
+			}
+			if text := succeeds(t, []string{"undo", "configmap/" + name, flag, fmt.Sprint(revision), "--kubeconfig", kubeconfig}); !strings.Contains(text, want) {
+				t.Errorf("undoing %s with %s %d plans\n%s\nwant %s", name, flag, revision, text, want)
+			}
 		}
 	}
 }
