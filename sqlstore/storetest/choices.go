@@ -65,24 +65,7 @@ func proveChoices(t *testing.T, s *sqlstore.Store, begin func() context.Context)
 			delete(now.objects, key)
 		}
 	}
-	var mu sync.Mutex
-	var writers sync.WaitGroup
-	for i := range 250 {
-		o := randomAttributes(random)
-		o.value = value()
-		w := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), o.value, nil)
-		o.encode(w)
-		writers.Go(func() {
-			revision, err := s.Write(t.Context(), w)
-			if err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			records[w.Key], now.objects[w.Key], now.revision = made(w, revision), o, max(now.revision, revision)
-		})
-	}
-	writers.Wait()
+	now.revision = fill(t, s, random, value, records, now.objects)
 	if begin != nil {
 		ctx = begin()
 	}
@@ -149,6 +132,29 @@ func proveChoices(t *testing.T, s *sqlstore.Store, begin func() context.Context)
 		t.Error("nothing was ever selected")
 	}
 	return now
+}
+
+// fill creates objects, and returns the last of their revisions.
+func fill(t *testing.T, s *sqlstore.Store, random *rand.Rand, value func() string, records map[string]*sqlstore.Record, objects map[string]*attributes) (last int64) {
+	var mu sync.Mutex
+	var writers sync.WaitGroup
+	for i := range 250 {
+		o := randomAttributes(random)
+		o.value = value()
+		w := put(fmt.Sprintf("n%d/%d", 1+i%2, i/2), o.value, nil)
+		o.encode(w)
+		writers.Go(func() {
+			revision, err := s.Write(t.Context(), w)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			records[w.Key], objects[w.Key], last = made(w, revision), o, max(last, revision)
+		})
+	}
+	writers.Wait()
+	return last
 }
 
 // randomStart returns where a page begins: at the first key, or at or after another one.
