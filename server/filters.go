@@ -118,6 +118,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		s.withPast,
 		s.written.byClients,
 		withMemoryAccount,
+		s.withAllOrNothing(api),
 		s.beginServing,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {

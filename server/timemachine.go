@@ -38,6 +38,9 @@ type timeMachine struct {
 	group       *genericapiserver.APIGroupInfo
 	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
 	custom      *crd.Server
+
+	transactions *transactions.REST
+	limits       sqlstore.TransactionLimits
 }
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
@@ -57,7 +60,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store), transactions.Resource: made,
 	}
 	return &timeMachine{
-		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
+		log: log, custom: a.crd, storages: storages, group: changes.Group(storages), transactions: made, limits: limits,
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition(), transactions.Definition()},
 	}
 }
