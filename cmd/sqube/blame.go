@@ -27,10 +27,10 @@ func blameCommand() *cobra.Command {
 		Use:   "blame RESOURCE NAME",
 		Short: "Print an object with who set each field, and when",
 		Long: `Print an object as YAML, each line with the change that set its field: its revision, when
-it was, by whom, and with which field manager. Of a deleted object, it prints the last
-version. It asks the server, through the API, so it shows what you may get. Fields that
-were set before the server's history begins have no change. Of secret values, it shows
-sizes.`,
+it was, by whom, with which field manager, and in which transaction, if in one. Of a
+deleted object, it prints the last version. It asks the server, through the API, so it
+shows what you may get. Fields that were set before the server's history begins have no
+change. Of secret values, it shows sizes.`,
 		Example: `  sqube blame deploy/web -n shop
   sqube blame deploy/web -n shop --at 2h`,
 		RunE: o.run,

@@ -184,7 +184,11 @@ func margin(c *changes.Change, width int) []string {
 	if width > 0 && width < roomy {
 		when = duration.HumanDuration(time.Since(c.CreationTimestamp.Time))
 	}
-	return []string{c.Name, when, terminal.Printable(changes.Author(c.User, c.ImpersonatedUser)), terminal.Printable(c.FieldManager)}
+	with := c.FieldManager
+	if c.Transaction != "" {
+		with = strings.TrimSpace(with + " in " + c.Transaction)
+	}
+	return []string{c.Name, when, terminal.Printable(changes.Author(c.User, c.ImpersonatedUser)), terminal.Printable(with)}
 }
 
 // fit narrows the columns to less than half of a width: the managers go first, then the users are cut, then the revisions go.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
 )
 
 // changesOptions are the flags of sqube changes.
@@ -201,12 +203,14 @@ func follow(ctx context.Context, log *changeLog, form, revision string, show fun
 	}
 }
 
-// changePrinter prints changes in columns that keep their places from page to page, as far as they can.
+// changePrinter prints changes in columns that keep their places from page to page, as far as they can. Those of a transaction are below a
+// line with its name.
 type changePrinter struct {
 	out              io.Writer
 	wide, namespaces bool
 	widths           []int
 	rows             int
+	transaction      string // that of the last row, "" for none
 }
 
 // table prints a Table of the API.
@@ -215,6 +219,7 @@ func (p *changePrinter) table(text []byte) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
+	of := slices.IndexFunc(t.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == changes.TransactionColumn })
 	var rows [][]string
 	if p.rows == 0 && len(t.Rows) > 0 {
 		head := p.cells(&t, func(i int) string { return strings.ToUpper(t.ColumnDefinitions[i].Name) })
@@ -226,16 +231,33 @@ func (p *changePrinter) table(text []byte) error {
 	for _, row := range t.Rows {
 		cells := p.cells(&t, func(i int) string { return fmt.Sprint(row.Cells[i]) })
 		if p.namespaces {
-			var of metav1.PartialObjectMetadata
-			if err := json.Unmarshal(row.Object.Raw, &of); err != nil {
+			var change metav1.PartialObjectMetadata
+			if err := json.Unmarshal(row.Object.Raw, &change); err != nil {
 				return err
 			}
-			cells = append([]string{of.Namespace}, cells...)
+			cells = append([]string{change.Namespace}, cells...)
+		}
+		if transaction := p.transactionOf(&row, of); transaction != "" {
+			if transaction != p.transaction {
+				rows = append(rows, []string{"transaction " + transaction})
+			}
+			cells[0] = "  " + cells[0]
+			p.transaction = transaction
+		} else {
+			p.transaction = ""
 		}
 		rows = append(rows, cells)
 	}
 	p.rows += len(t.Rows)
 	return p.print(rows)
+}
+
+// transactionOf returns the cell of a column of a row, "" if it has no transaction.
+func (p *changePrinter) transactionOf(row *metav1.TableRow, column int) string {
+	if column < 0 || column >= len(row.Cells) || row.Cells[column] == changes.None {
+		return ""
+	}
+	return terminal.Printable(fmt.Sprint(row.Cells[column]))
 }
 
 // cells returns the columns that are shown.
@@ -250,6 +272,9 @@ func (p *changePrinter) cells(t *metav1.Table, cell func(i int) string) (cells [
 
 func (p *changePrinter) print(rows [][]string) error {
 	for _, row := range rows {
+		if len(row) == 1 { // the line of a transaction
+			continue
+		}
 		for i, cell := range row {
 			if i == len(p.widths) {
 				p.widths = append(p.widths, 0)

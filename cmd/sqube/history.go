@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/logbackup"
@@ -75,6 +77,7 @@ archive. --kept prints since when that is.
 	fs.BoolVar(&f.people, "no-controllers", false, "Leave out what controllers, the scheduler and the server itself changed.")
 	fs.StringVar(&f.user, "user", "", "Only the changes of this user, or of others in their name, such as jane or system:serviceaccount:prod:robot.")
 	fs.StringVar(&f.impersonated, "impersonated-user", "", "Only what others did in the name of this user, by impersonation.")
+	fs.StringVar(&f.transaction, "transaction", "", "Only what this transaction did.")
 	fs.StringVar(&f.since, "since", "", "Only the changes since then: a time such as 2026-11-21T10:00:00Z, or how long ago, such as 2h.")
 	fs.StringVarP(&output, "output", "o", "", "Print the changes as 'json'.")
 	return cmd
@@ -89,9 +92,18 @@ func printChanges(out io.Writer, format string, all []change) error {
 		}
 		return err
 	}
-	table := newTable(out, "REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED")
+	heads := []string{"REVISION", "TIME", "OPERATION", "USER", "MANAGER", "CHANGED"}
+	together := slices.ContainsFunc(all, func(c change) bool { return c.Transaction != "" })
+	if together {
+		heads = slices.Insert(heads, len(heads)-1, "TRANSACTION")
+	}
+	table := newTable(out, heads...)
 	for _, c := range all {
-		table.row(fmt.Sprint(c.Revision), c.Time, string(c.Operation), changes.Author(c.User, c.ImpersonatedUser), c.Manager, c.fields())
+		cells := []string{fmt.Sprint(c.Revision), c.Time, string(c.Operation), changes.Author(c.User, c.ImpersonatedUser), c.Manager, c.fields()}
+		if together {
+			cells = slices.Insert(cells, len(cells)-1, c.Transaction)
+		}
+		table.row(cells...)
 	}
 	return table.end()
 }
@@ -101,6 +113,7 @@ type historyFilter struct {
 	people       bool
 	user, since  string
 	impersonated string
+	transaction  string
 	from         int64 // since in Unix milliseconds
 }
 
@@ -115,6 +128,9 @@ func (f *historyFilter) parse(now time.Time) error {
 }
 
 func (f *historyFilter) matches(v *inspect.Version) bool {
+	if transaction, _ := sqlstore.SplitAuditID(v.AuditID); f.transaction != "" && f.transaction != transaction {
+		return false
+	}
 	return v.WrittenAt >= f.from && (f.user == "" || f.user == v.User || f.user == v.ImpersonatedUser) && (f.impersonated == "" || v.ImpersonatedUser == f.impersonated) &&
 		!(f.people && v.ImpersonatedUser == "" && undo.Automatic(v.User))
 }
@@ -128,6 +144,8 @@ type change struct {
 	// ImpersonatedUser is the user in whose name User did it, "" if in their own.
 	ImpersonatedUser string `json:"impersonatedUser,omitempty"`
 	Manager          string `json:"manager"`
+	// Transaction is the name of the transaction that made the change with others, "" if none did.
+	Transaction string `json:"transaction,omitempty"`
 	// Changed are the paths of the fields that an update changed; nil if the previous version is no longer kept.
 	Changed []string `json:"changed,omitempty"`
 }
@@ -147,6 +165,7 @@ func written(v *inspect.Version) string {
 
 func (i *inspector) change(cmd *cobra.Command, v *inspect.Version) (change, error) {
 	c := change{Revision: v.ID, Time: written(v), Operation: v.Operation, User: v.User, ImpersonatedUser: v.ImpersonatedUser, Manager: v.FieldManager}
+	c.Transaction, _ = sqlstore.SplitAuditID(v.AuditID)
 	if v.Fields != nil {
 		c.Changed = append([]string{}, v.Fields.Paths...)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
 
@@ -38,6 +39,9 @@ func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, er
 		ChangedUnknown: e.Operation == "update" && e.Before == nil && e.Fields == nil, ValuesGivenUp: e.GivenUp || e.Fields != nil,
 	}
 	c.Transaction, c.AuditID = sqlstore.SplitAuditID(e.AuditID)
+	if err := r.addSpan(ctx, &c, e.ID); err != nil {
+		return c, err
+	}
 	if shown, err := r.rights.mayAddress(ctx, e.Namespace); err != nil {
 		return c, err
 	} else if shown {
@@ -65,6 +69,27 @@ func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, er
 	var err error
 	c.Owners, err = r.owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)
 	return c, err
+}
+
+// span is where a transaction is in the log: its record is the first row, and last the revision of the last one.
+type span struct{ record, last int64 }
+
+// addSpan says between which revisions the transaction of a change with a revision is, if that is known.
+func (r *reader) addSpan(ctx context.Context, c *Change, revision int64) (err error) {
+	if c.Transaction == "" {
+		return nil
+	}
+	found, known := r.spans[c.Transaction]
+	if !known || revision > found.last {
+		if found.record, found.last, err = r.log.Store.RowsOf(ctx, c.Transaction); err != nil {
+			return apistorage.ClientError(err)
+		}
+		r.spans[c.Transaction] = found
+	}
+	if found.record < revision && revision <= found.last { // else it is another one of that name
+		c.TransactionBefore, c.TransactionAfter = fmt.Sprint(found.record-1), fmt.Sprint(found.last)
+	}
+	return nil
 }
 
 // fieldOf returns a difference in the form of the API. What its values take is taken off left.

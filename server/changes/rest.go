@@ -105,6 +105,7 @@ type reader struct {
 	log    *Log
 	rights *rights
 	owners *owners
+	spans  map[string]span // of transactions, by their names
 }
 
 func (r *REST) reader(ctx context.Context) (*reader, error) {
@@ -113,7 +114,7 @@ func (r *REST) reader(ctx context.Context) (*reader, error) {
 		return nil, apierrors.NewUnauthorized("there is no user")
 	}
 	rights := r.log.rightsOf(u)
-	return &reader{r.log, rights, &owners{r.log, rights, map[types.UID][]ownersFrom{}}}, nil
+	return &reader{r.log, rights, &owners{r.log, rights, map[types.UID][]ownersFrom{}}, map[string]span{}}, nil
 }
 
 func (r *reader) each(ctx context.Context, s *Selection, yield func(*Entry) error) error {

@@ -18,7 +18,12 @@ import (
 // table implements rest.TableConvertor.
 type table struct{}
 
-const none = "<none>"
+const (
+	// None is the cell of what a change does not have.
+	None = "<none>"
+	// TransactionColumn is the name of the column with the transaction of a change.
+	TransactionColumn = "Transaction"
+)
 
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Revision", Type: "string", Format: "name", Description: "The resourceVersion that the change made, which is its name."},
@@ -32,7 +37,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Owner", Type: "string", Priority: 1, Description: "The last one in the chain of the object's owners."},
 	{Name: "Address", Type: "string", Priority: 1, Description: "The address of the client."},
 	{Name: "Audit ID", Type: "string", Priority: 1, Description: "The request in the audit log."},
-	{Name: "Transaction", Type: "string", Priority: 1, Description: "The transaction that made the change with others."},
+	{Name: TransactionColumn, Type: "string", Priority: 1, Description: "The transaction that made the change with others."},
 	{Name: "Values", Type: "string", Priority: 1, Description: "All fields that an update changed, with their values."},
 }
 
@@ -64,13 +69,13 @@ func rowOf(c *Change) metav1.TableRow {
 			c.Changed[i].hide()
 		}
 	}
-	owner := none
+	owner := None
 	if n := len(c.Owners); n > 0 {
 		owner = c.Owners[n-1].short()
 	}
 	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
 		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), Author(c.User, c.ImpersonatedUser), c.FieldManager, c.short(),
-		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, none), cmp.Or(c.AuditID, none), cmp.Or(c.Transaction, none), c.values(len(c.Changed), maxValue),
+		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, None), cmp.Or(c.AuditID, None), cmp.Or(c.Transaction, None), c.values(len(c.Changed), maxValue),
 	}}
 }
 
@@ -126,13 +131,13 @@ func (c *Change) values(most, bytes int) string {
 	if more := len(fields) - len(parts) + c.MoreChanged; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
-	return cmp.Or(strings.Join(parts, ", "), none)
+	return cmp.Or(strings.Join(parts, ", "), None)
 }
 
 // Sized stands for a value that is hidden.
 func Sized(bytes int) string { return fmt.Sprintf("(%d bytes)", bytes) }
 
-// text returns a value on one line, or its size if it is hidden; "" for none. Strings have no quotes, unless they are empty.
+// text returns a value on one line, or its size if it is hidden; "" for None. Strings have no quotes, unless they are empty.
 func text(value *apiextensionsv1.JSON, size *int, most int) string {
 	switch {
 	case value == nil && size == nil:

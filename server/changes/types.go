@@ -19,20 +19,24 @@ type Change struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Object           Object   `json:"object" doc:"The object that was changed."`
-	Operation        string   `json:"operation" doc:"What was done: create, update or delete."`
-	User             string   `json:"user,omitempty" doc:"Who did it: the user who was authenticated."`
-	ImpersonatedUser string   `json:"impersonatedUser,omitempty" doc:"The user in whose name they did it, by impersonation; absent if it was their own."`
-	CredentialID     string   `json:"credentialID,omitempty" doc:"What authenticated the user, if it is known: JTI=ID of a token, X509SHA256=DIGEST of a certificate. It is for those who may get changes/address."`
-	FieldManager     string   `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
-	Address          string   `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
-	AuditID          string   `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
-	Transaction      string   `json:"transaction,omitempty" doc:"The name of the transaction that made the change with others, all or none of them."`
-	Changed          []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
-	ChangedUnknown   bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
-	ValuesGivenUp    bool     `json:"valuesGivenUp,omitempty" doc:"Set if values are no longer kept, for room: of changed fields, only the paths are known."`
-	MoreChanged      int      `json:"moreChanged,omitempty" doc:"How many changed fields are left out, since there are too many."`
-	Owners           []Object `json:"owners,omitempty" doc:"The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."`
+	Object           Object `json:"object" doc:"The object that was changed."`
+	Operation        string `json:"operation" doc:"What was done: create, update or delete."`
+	User             string `json:"user,omitempty" doc:"Who did it: the user who was authenticated."`
+	ImpersonatedUser string `json:"impersonatedUser,omitempty" doc:"The user in whose name they did it, by impersonation; absent if it was their own."`
+	CredentialID     string `json:"credentialID,omitempty" doc:"What authenticated the user, if it is known: JTI=ID of a token, X509SHA256=DIGEST of a certificate. It is for those who may get changes/address."`
+	FieldManager     string `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
+	Address          string `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
+	AuditID          string `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
+	Transaction      string `json:"transaction,omitempty" doc:"The name of the transaction that made the change with others, all or none of them."`
+
+	TransactionBefore string `json:"transactionBefore,omitempty" doc:"The last revision without anything of the transaction."`
+	TransactionAfter  string `json:"transactionAfter,omitempty" doc:"The first revision with all of the transaction."`
+
+	Changed        []Field  `json:"changed,omitempty" doc:"The fields that an update changed, except managedFields."`
+	ChangedUnknown bool     `json:"changedUnknown,omitempty" doc:"Set if the version before an update is no longer kept, or can't be read."`
+	ValuesGivenUp  bool     `json:"valuesGivenUp,omitempty" doc:"Set if values are no longer kept, for room: of changed fields, only the paths are known."`
+	MoreChanged    int      `json:"moreChanged,omitempty" doc:"How many changed fields are left out, since there are too many."`
+	Owners         []Object `json:"owners,omitempty" doc:"The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."`
 }
 
 // Object names an object.

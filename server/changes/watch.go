@@ -122,6 +122,7 @@ func (w *watcher) read() error {
 	}
 	w.rights.refresh()
 	clear(w.owners.known)
+	clear(w.spans)
 	s := *w.selection
 	s.Between(w.last, at.Revision+1)
 	err = w.each(w.ctx, &s, func(e *Entry) error {

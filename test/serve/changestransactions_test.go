@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,6 +105,12 @@ func (f *history) transactions(t *testing.T) {
 	if out := kubectlPrints(t, f.kubeconfig, "get", "changes", "-n", "moves", "--field-selector", "transaction=moved", "-o", "wide"); strings.Count(out, " moved ") != 2 {
 		t.Errorf("kubectl get changes prints\n%s", out)
 	}
+	for _, c := range list.Items {
+		before, after := number(t, fmt.Sprint(cmp.Or[any](c.Object["transactionBefore"], "0"))), number(t, fmt.Sprint(cmp.Or[any](c.Object["transactionAfter"], "0")))
+		if at := number(t, c.GetName()); c.Object["transaction"] != nil && !(before < at && at <= after && after-before >= 2) || c.Object["transaction"] == nil && before+after > 0 {
+			t.Errorf("the change %d of %v is after %d and at %d or before", at, c.Object["transaction"], before, after)
+		}
+	}
 	if out := kubectlPrints(t, f.kubeconfig, "explain", "changes.transaction"); !strings.Contains(out, "all or none") {
 		t.Errorf("kubectl explain prints\n%s", out)
 	}
@@ -120,5 +128,29 @@ func (f *history) transactionsAsOne(t *testing.T) {
 		if !strings.Contains(string(text), `"name":"`+want+`"`) {
 			t.Errorf("the watch has %s %s, want the change of %s", event.Type, text, want)
 		}
+	}
+	kubeconfig := []string{"-n", "moves", "--kubeconfig", f.kubeconfig}
+	if out := succeeds(t, append([]string{"changes"}, kubeconfig...)); !regexp.MustCompile(`(?m)^transaction moved\n  \d+ .*configmap/from .*\n  \d+ .*configmap/to .*\n\d+ .*configmap/forged`).MatchString(out) {
+		t.Errorf("sqube changes prints\n%s", out)
+	}
+	if out := succeeds(t, append([]string{"blame", "cm/from"}, kubeconfig...)); !strings.Contains(out, " in next ") || !strings.Contains(out, " in prepared ") {
+		t.Errorf("sqube blame prints\n%s", out)
+	}
+	out := succeeds(t, append([]string{"undo", "--transaction", "next", "--apply"}, kubeconfig...))
+	has(t, out, `    .data.amount: "0" → "7"`, `    .data.amount: "11" → "4"`, totals(0, 2, 0, 0))
+	has(t, succeeds(t, append(append([]string{"undo"}, inverse(t, out)...), kubeconfig...)), `    .data.amount: "7" → "0"`, `    .data.amount: "4" → "11"`)
+	if out := succeeds(t, append([]string{"undo", "--transaction", "other"}, kubeconfig...)); !strings.Contains(out, "There is nothing to undo") {
+		t.Errorf("of an unknown transaction, sqube undo prints\n%s", out)
+	}
+}
+
+// historyOfTransactions reads from the database which transactions have changed an object.
+func (f *history) historyOfTransactions(t *testing.T, database string) {
+	out := succeeds(t, []string{"history", "configmap/from", "-n", "moves", "--datastore", database})
+	if !regexp.MustCompile(`(?m)^REVISION .* TRANSACTION +CHANGED\n.* prepared .*\n.* moved +\.data\.amount$`).MatchString(out) {
+		t.Errorf("sqube history prints\n%s", out)
+	}
+	if out = succeeds(t, []string{"history", "configmap/from", "-n", "moves", "--transaction", "moved", "--datastore", database}); strings.Count(out, "\n") != 2 {
+		t.Errorf("of one transaction, sqube history prints\n%s", out)
 	}
 }
