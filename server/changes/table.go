@@ -137,7 +137,7 @@ func (c *Change) values(most, bytes int) string {
 // Sized stands for a value that is hidden.
 func Sized(bytes int) string { return fmt.Sprintf("(%d bytes)", bytes) }
 
-// text returns a value on one line, or its size if it is hidden; "" for None. Strings have no quotes, unless they are empty.
+// text returns a value on one line, or its size if it is hidden; "" for none. Strings have no quotes, unless they are empty.
 func text(value *apiextensionsv1.JSON, size *int, most int) string {
 	switch {
 	case value == nil && size == nil:

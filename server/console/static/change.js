@@ -3,7 +3,7 @@
 import { h, icon } from './dom.js';
 import { fields } from './fields.js';
 import { ago, author, authorInFull, clock, value, who } from './format.js';
-import { only, revisionOf, timeOf } from './history.js';
+import { after, before, only, revisionOf, timeOf } from './history.js';
 import { idOf } from './api.js';
 import { isStatus, split } from './paths.js';
 import { link } from './route.js';
@@ -36,6 +36,9 @@ export function objectLink(app, o, at) {
   return resource ? h('a', { class: 'link', href: link('object', { r: idOf(resource), ns: o.namespace ?? '', name: o.name, at, of: app.route.ns }) }, text) : h('span', {}, text);
 }
 
+/** transactionLink links to all that the transaction of a change did. */
+export const transactionLink = (c) => h('a', { class: 'chip transaction', title: `All that the transaction ${c.transaction} did`, href: link('changes', { ns: '', transaction: c.transaction }), onclick: (e) => e.stopPropagation() }, c.transaction);
+
 /** card shows a change whole. */
 export function card(app, c, { object = false, actions = true } = {}) {
   const revision = revisionOf(c), time = timeOf(c);
@@ -43,9 +46,9 @@ export function card(app, c, { object = false, actions = true } = {}) {
   const changed = (c.changed ?? []).toSorted((a, b) => isStatus(a.path) - isStatus(b.path)), meant = changed.filter((f) => !isStatus(f.path)).length;
   return h('article', { class: `change ${c.operation}` },
     h('header', {}, avatar(c.user), h('div', { class: 'change-who' },
-      h('div', {}, h('strong', { title: authorInFull(c) }, author(c)), h('span', { class: 'muted' }, ` ${verbs[c.operation]} ${object ? '' : 'it'}`), object && objectLink(app, c.object, c.operation === 'delete' ? revision - 1 : revision)),
+      h('div', {}, h('strong', { title: authorInFull(c) }, author(c)), h('span', { class: 'muted' }, ` ${verbs[c.operation]} ${object ? '' : 'it'}`), object && objectLink(app, c.object, c.operation === 'delete' ? before(c) : after(c))),
       h('div', { class: 'muted small' }, h('time', { datetime: c.metadata.creationTimestamp, title: c.metadata.creationTimestamp }, `${clock(time)} · ${ago(Date.now() - time)} ago`),
-        c.fieldManager && ` · ${c.fieldManager}`, ` · ${revision}`)),
+        c.fieldManager && ` · ${c.fieldManager}`, ` · ${revision}`, c.transaction && [' · in ', transactionLink(c)])),
     actions && h('button', { class: 'button small', title: 'Plan what takes this change back', onclick: (e) => { e.stopPropagation(); undoDialog(app, `Undo change ${revision}`, only(c)); } }, icon('undo'), 'Undo…')),
     changed.length > 0 && fields(changed, Math.min(12, meant || 12)), c.changedUnknown && h('p', { class: 'muted small' }, 'What changed is no longer known.'),
     c.valuesGivenUp && h('p', { class: 'muted small' }, 'The values are no longer kept, for room.'),

@@ -1,17 +1,17 @@
 // The list of changes, newest first: who changed what. What is deleted is a part of it, the trash.
 
 import { idOf } from './api.js';
-import { avatar, card, meant, summary, verbs } from './change.js';
+import { avatar, card, meant, summary, transactionLink, verbs } from './change.js';
 import { empty, failure, fill, h, icon, skeleton } from './dom.js';
 import { ago, author, authorInFull, clock, count, who } from './format.js';
 import { dialog } from './help.js';
-import { follow, list, only, quiet, revisionOf, timeOf } from './history.js';
+import { after, before, follow, list, only, quiet, revisionOf, timeOf } from './history.js';
 import { change, current, go } from './route.js';
 import { VirtualTable } from './table.js';
 import { undoDialog } from './undo.js';
 
 const firstPage = 100, page = 500, mostUnasked = 4;
-const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field path']];
+const filters = [['user', 'User'], ['fieldManager', 'Manager'], ['kind', 'Kind'], ['name', 'Name'], ['field', 'Field path'], ['transaction', 'Transaction']];
 
 /** ChangesView is the list of changes; with trash, of deletions. */
 export class ChangesView {
@@ -36,6 +36,7 @@ export class ChangesView {
     this.inputs = (trash ? filters.slice(0, 4) : filters).map(([id, label], i) => h('input', {
       type: 'search', class: i === 0 ? 'filter' : '', placeholder: i === 0 ? `${label}  /` : label, 'aria-label': label, value: route[id] ?? '', onchange: (e) => change({ [id]: e.target.value.trim() }),
     }));
+    this.byTransaction = this.inputs[filters.findIndex(([id]) => id === 'transaction')]; // which a click on one sets
     this.operation = h('select', { 'aria-label': 'Operation', onchange: (e) => change({ operation: e.target.value }) },
       h('option', { value: '' }, 'All operations'), Object.keys(verbs).map((o) => h('option', { value: o }, verbs[o])));
     this.operation.value = route.operation ?? '';
@@ -63,8 +64,8 @@ export class ChangesView {
   }
 
   get selection() {
-    const { user, fieldManager, kind, name, field, operation } = this.#terms;
-    const terms = { user, fieldManager, kind, name, field, operation };
+    const { user, fieldManager, kind, name, field, operation, transaction } = this.#terms;
+    const terms = { user, fieldManager, kind, name, field, operation, transaction };
     if (!Object.values(terms).some(Boolean)) return null; // that would mark everything
     return { terms, namespace: this.app.route.ns || this.app.limited };
   }
@@ -77,15 +78,19 @@ export class ChangesView {
 
   key(event) { return this.table.key(event); }
 
-  // An undo selects by user, manager, namespace and moment, so these must be all that the list is of.
+  // An undo selects by user, manager, transaction, namespace and moment, so these must be all that the list is of.
   #undoAll() {
-    const { user, fieldManager, ns, at } = current(), whose = [user && who(user), fieldManager].filter(Boolean).join(', ');
-    undoDialog(this.app, `Undo what ${whose} did`, { changes: { user, fieldManager, namespace: ns, beforeRevision: at ? Number(at) + 1 : undefined } });
+    const { user, fieldManager, transaction, ns, at } = current(), whose = [transaction, user && who(user), fieldManager].filter(Boolean).join(', ');
+    undoDialog(this.app, `Undo what ${whose} did`, { changes: { user, fieldManager, transaction, namespace: ns, beforeRevision: at ? Number(at) + 1 : undefined } });
   }
 
   async load() {
-    const { user, fieldManager, kind, name, field, operation } = this.#terms;
-    this.undoAll.hidden = this.trash || !(user || fieldManager) || Boolean(kind || name || field || operation);
+    const { user, fieldManager, kind, name, field, operation, transaction } = this.#terms;
+    if (this.byTransaction) {
+      this.byTransaction.hidden = !transaction;
+      this.byTransaction.value = transaction ?? '';
+    }
+    this.undoAll.hidden = this.trash || !(user || fieldManager || transaction) || Boolean(kind || name || field || operation);
     this.#abort?.abort();
     this.#abort = new AbortController();
     const { signal } = this.#abort;
@@ -133,14 +138,18 @@ export class ChangesView {
     setTimeout(() => { if (!signal.aborted) this.load(); }, 2000);
   }
 
-  // Who asks for a user or a manager wants to see all that they did.
+  // Who asks for a user, a manager or a transaction wants to see all that they did.
   get #shown() {
-    const { all, user, fieldManager } = current();
-    return all === '1' || user || fieldManager ? this.#changes : this.#changes.filter(meant);
+    const { all, user, fieldManager, transaction } = current();
+    return all === '1' || user || fieldManager || transaction ? this.#changes : this.#changes.filter(meant);
   }
 
   #render() {
-    const rows = this.#shown.map((c) => ({ key: c.metadata.name, version: '', change: c }));
+    const shown = this.#shown, together = (a, b) => Boolean(a?.transaction) && a.transaction === b?.transaction;
+    const rows = shown.map((c, i) => {
+      const first = !together(c, shown[i - 1]), last = !together(c, shown[i + 1]); // of what a transaction did
+      return { key: c.metadata.name, version: `${first} ${last}`, class: c.transaction ? `together${last ? '' : ' joined'}` : '', first, change: c };
+    });
     this.total.textContent = count(rows.length) + (this.#continued ? '+' : '');
     const hidden = this.#changes.length - rows.length;
     if (rows.length === 0 && hidden > 0) {
@@ -167,7 +176,7 @@ export class ChangesView {
       columns.push({
         name: '', width: '8rem', cell: ({ change: c }) => h('button', { class: 'button small', onclick: (e) => { e.stopPropagation(); this.#bringBack(c); } }, icon('undo'), 'Bring back…'),
       });
-    } else columns.push({ name: 'What', width: 'minmax(14rem, 36fr)', cell: ({ change: c }) => summary(c) });
+    } else columns.push({ name: 'What', width: 'minmax(14rem, 36fr)', cell: ({ change: c, first }) => [first && c.transaction && transactionLink(c), summary(c)] });
     return innerWidth < 720 ? columns.filter((c) => c.name !== 'Did' && c.name !== 'Namespace') : columns;
   }
 
@@ -182,8 +191,9 @@ export class ChangesView {
     const d = dialog(`Change ${c.metadata.name}`, card(this.app, c, { object: true, actions: false }),
       c.owners && h('p', { class: 'muted small' }, `Owned by ${c.owners.map((o) => `${o.kind} ${o.name}`).join(', of ')}`),
       h('p', { class: 'muted small' }, [c.address && `From ${c.address}`, c.auditID && `audit ID ${c.auditID}`].filter(Boolean).join(' · ')),
-      h('footer', {}, resource && h('button', { class: 'button', onclick: () => { d.close(); go('object', { r: idOf(resource), ns: c.object.namespace ?? '', name: c.object.name, at: c.operation === 'delete' ? revisionOf(c) - 1 : revisionOf(c), of: this.app.route.ns }); } }, icon('clock'), 'See it then'),
+      h('footer', {}, resource && h('button', { class: 'button', onclick: () => { d.close(); go('object', { r: idOf(resource), ns: c.object.namespace ?? '', name: c.object.name, at: c.operation === 'delete' ? before(c) : after(c), of: this.app.route.ns }); } }, icon('clock'), 'See it then'),
         h('span', { class: 'spacer' }), h('form', { method: 'dialog' }, h('button', { class: 'button' }, 'Close')),
+        c.transaction && h('button', { class: 'button', onclick: () => { d.close(); undoDialog(this.app, `Undo the transaction ${c.transaction}`, { changes: { transaction: c.transaction } }); } }, icon('undo'), 'Undo the transaction…'),
         h('button', { class: 'button primary', onclick: () => { d.close(); undoDialog(this.app, `Undo change ${c.metadata.name}`, only(c)); } }, icon('undo'), 'Undo…')));
     d.addEventListener('click', (e) => { if (e.target.closest('a')) d.close(); });
   }

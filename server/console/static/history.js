@@ -38,11 +38,22 @@ export async function* follow(terms, { namespace, more, from, signal } = {}) {
 
 /** at returns the last change up to a revision, or null. */
 export async function at(revision, options) {
-  const page = await list({ order: 'newest', beforeRevision: Number(revision) + 1 }, { ...options, limit: 1, metadata: true });
+  const page = await list({ order: 'newest', beforeRevision: Number(revision) + 1 }, { limit: 1, metadata: true, ...options });
   return page.items[0] ?? null;
 }
 
 export const revisionOf = (change) => Number(change.metadata.name);
+
+/** before and after return revisions without a change, and with it: of one in a transaction, without and with all that this did. */
+export const before = (change) => Number(change.transactionBefore ?? revisionOf(change) - 1);
+export const after = (change) => Number(change.transactionAfter ?? revisionOf(change));
+
+/** whole returns the revision at the end of the transaction that a revision is in, if it is in one. */
+export async function whole(revision, options) {
+  const last = await at(revision, { ...options, metadata: false }).catch(() => null);
+  return Math.max(Number(revision), last ? after(last) : 0);
+}
+
 export const timeOf = (change) => Date.parse(change.metadata.creationTimestamp);
 
 /** only returns the spec of an undo of one change. */

@@ -4,7 +4,7 @@ import { fill, h } from './dom.js';
 
 const rowHeight = 36, around = 12;
 
-/** VirtualTable shows rows: columns are {name, width, class, cell(row), sort(row)}; rows have a key. */
+/** VirtualTable shows rows: columns are {name, width, class, cell(row), sort(row)}; rows have a key, and can have a class. */
 export class VirtualTable {
   rows = [];
   selected = -1;
@@ -89,7 +89,7 @@ export class VirtualTable {
       this.selected = this.rows.findIndex((r) => r.key === row.key);
       this.open(row);
     };
-    return h('div', { class: changed ? 'row changed' : 'row', role: 'row', onclick: select },
+    return h('div', { class: `row ${changed ? 'changed' : ''} ${row.class ?? ''}`, role: 'row', onclick: select },
       this.#columns.map((c) => h('div', { role: 'gridcell', class: c.class }, c.cell(row))));
   }
 

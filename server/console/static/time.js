@@ -2,7 +2,7 @@
 
 import { h, icon, fill } from './dom.js';
 import { ago, clock } from './format.js';
-import { at as changeAt, list, quiet, revisionOf, timeOf } from './history.js';
+import { after, at as changeAt, before, list, quiet, timeOf, whole } from './history.js';
 import { Moments } from './moments.js';
 import { change, current } from './route.js';
 
@@ -98,6 +98,11 @@ export class TimeBar {
     document.body.classList.toggle('is-past', Boolean(at));
     if (!at) this.time = 0;
     else if (this.moments && !this.#dragging) {
+      const landed = await whole(at, { namespace: this.#selection?.namespace });
+      if (current().at === at && landed > at) { // a moment in the middle of a transaction has never been
+        change({ at: landed }, true);
+        return;
+      }
       const known = this.moments.known.find((m) => m.revision === Number(at));
       const found = known?.time ?? timeOf(await changeAt(at, { namespace: this.#selection?.namespace }).catch(() => null) ?? { metadata: {} });
       if (current().at === at) this.time = found || this.moments.first;
@@ -187,20 +192,19 @@ export class TimeBar {
     const time = this.#timeOf(event);
     if (!time) return;
     const revision = await this.moments.find(time);
-    if (revision) change({ at: revision }, true);
+    if (revision) change({ at: await whole(revision, { namespace: this.#selection?.namespace }) }, true);
   }
 
   /** step goes to the next change of the selection, or of anything, before (-1) or after (1) the moment. */
   async step(direction) {
     const { at } = current();
     if (direction > 0 && !at) return;
-    const terms = { ...this.#selection?.terms, order: direction < 0 ? 'newest' : 'oldest' };
-    if (at) terms[direction < 0 ? 'beforeRevision' : 'afterRevision'] = at;
-    const options = { namespace: this.#selection?.namespace, more: this.#selection ? undefined : quiet, limit: 2, metadata: true };
-    const items = (await list(terms, options)).items;
-    // The newest change is what is shown live.
-    const next = !at && direction < 0 ? items[1] ?? items[0] : items[0];
-    if (next) change({ at: revisionOf(next) });
+    const options = { namespace: this.#selection?.namespace, more: this.#selection ? undefined : quiet, limit: 1 };
+    const find = async (terms) => (await list({ ...this.#selection?.terms, ...terms }, options)).items[0];
+    let next = await find(direction > 0 ? { order: 'oldest', afterRevision: at } : { order: 'newest', beforeRevision: at });
+    // The newest change is what is shown live, and the last one of a transaction with those before it.
+    if (direction < 0 && next && after(next) >= (at || after(next))) next = await find({ order: 'newest', beforeRevision: before(next) + 1 }) ?? next;
+    if (next) change({ at: after(next) });
     else if (direction > 0) this.live();
   }
 

@@ -17,6 +17,7 @@ export function undoDialog(app, title, spec) {
   const apply = h('button', { class: 'button primary', disabled: true, onclick: run }, icon('undo'), 'Apply');
   const close = h('button', { class: 'button', onclick: () => d.close() }, 'Cancel');
   const d = dialog(title, h('p', { class: 'muted' }, 'This is the plan. Nothing has happened yet.'), body, h('footer', {}, forceLabel, h('span', { class: 'spacer' }), close, apply));
+  let partial = false;
   plan();
 
   async function plan() {
@@ -38,9 +39,16 @@ export function undoDialog(app, title, spec) {
     apply.disabled = true;
     apply.lastChild.textContent = 'Applying…';
     try {
-      const { status } = await undo({ ...spec, force: force.checked, apply: true });
+      const { status } = await undo({ ...spec, force: force.checked, apply: true, partial });
       show(status);
       const failed = status.plan.filter((s) => s.result === 'failed' || s.result === 'notTried').length;
+      if (failed && !status.applied && !partial) {
+        d.querySelector('.dialog > p').textContent = 'Nothing has been changed, since not everything could be.';
+        partial = true;
+        apply.disabled = false;
+        apply.lastChild.textContent = 'Apply what can be applied';
+        return;
+      }
       apply.remove();
       forceLabel.remove();
       close.textContent = 'Close';
