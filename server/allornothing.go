@@ -66,7 +66,7 @@ func (s *Server) deleteTogether(w http.ResponseWriter, r *http.Request, of schem
 		codecs.WriteError(w, r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("with %s, the body can have %d bytes: %v", allOrNothing, maxDeleteOptions, err)))
 		return
 	}
-	made := &deletedTogether{most: s.history.limits.Objects}
+	made := &deletedTogether{most: s.options.Transactions.MaxOperations}
 	run := func(ctx context.Context) error {
 		made.reset()
 		again := r.Clone(ctx)

@@ -33,7 +33,9 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/stack"
+	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/watchtask"
+	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -100,9 +102,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			}
 			return apifilters.WithTracing(h, s.outbound.tracing)
 		},
-		func(h http.Handler) http.Handler {
-			return apifilters.WithAudit(h, s.audit.Backend, s.audit.Policy, longRunning)
-		},
+		s.withAudit,
 		awaitServing,
 		func(h http.Handler) http.Handler {
 			if utilfeature.DefaultFeatureGate.Enabled(features.ConstrainedImpersonation) {
@@ -252,8 +252,20 @@ func endsWithContext(api *handlers.API, custom *crd.Server) func(*request.Reques
 }
 
 // limit queues or rejects requests while too many run: by priority and fairness (KEP-1040), or by number alone if that is
-// off.
+// off. The requests of a transaction run one after the other in the place of the one that made it: if each needed another one, transactions
+// could wait for each other.
 func (s *Server) limit(next http.Handler) http.Handler {
+	limited := s.limitOthers(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if sqlstore.TransactionFrom(r.Context()) != nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limited.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) limitOthers(next http.Handler) http.Handler {
 	o := s.options
 	if s.fairness == nil {
 		return serverfilters.WithMaxInFlightLimit(next, o.MaxInFlight, o.MaxMutatingInFlight, longRunning)
@@ -335,6 +347,11 @@ func (s *Server) withPast(next http.Handler) http.Handler {
 // asking are the groups of resources that are created to ask something. They are not stored.
 var asking = []string{"authentication.k8s.io", "authorization.k8s.io", changes.GroupVersion.Group}
 
+// asks reports whether a request creates what is not stored, and writes nothing else.
+func asks(info *request.RequestInfo) bool {
+	return info.Verb == "create" && info.Subresource == "" && info.Resource != transactions.Resource && slices.Contains(asking, info.APIGroup)
+}
+
 // withReadOnly refuses everything but reads with Options.ReadOnly, also of the server's own clients.
 func (s *Server) withReadOnly(next http.Handler) http.Handler {
 	if s.options.ReadOnly == "" {
@@ -343,7 +360,7 @@ func (s *Server) withReadOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
 		switch {
-		case r.Method == http.MethodGet, r.Method == http.MethodHead, info != nil && info.Verb == "create" && info.Subresource == "" && slices.Contains(asking, info.APIGroup):
+		case r.Method == http.MethodGet, r.Method == http.MethodHead, info != nil && asks(info):
 			next.ServeHTTP(w, r)
 		default:
 			err := apierrors.NewMethodNotSupported(changes.GroupVersion.WithResource("").GroupResource(), r.Method)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 
 	"github.com/sqube/sqube/server/handlers"
@@ -29,7 +28,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	address := s.options.address()
 	built, err := handlers.New(handlers.Config{
 		Groups: s.groups(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
-		TypeConverter: historyTypes{converter, managedfields.NewDeducedTypeConverter()}, EquivalentResources: s.resources.Equivalent,
+		TypeConverter: historyTypes{converter}, EquivalentResources: s.resources.Equivalent,
 		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.minRequestTimeout(),
 		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
 		Custom: s.crd, CustomConversionFailures: s.crd.ConversionFailures,

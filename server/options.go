@@ -37,6 +37,7 @@ import (
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/sharedkeys"
+	"github.com/sqube/sqube/server/transactions"
 )
 
 // virtualInterval is how often a virtual server repeats what a real one repeats in case something outside has changed: each wake-up holds
@@ -122,6 +123,7 @@ type Options struct {
 	Admission           *admission.Options
 	Audit               *audit.Options
 	Metrics             *metrics.Options
+	Transactions        *transactions.Options
 	serviceRange        net.IPNet
 	secondRange         net.IPNet // of the other IP family, or empty
 	sealer              *sharedkeys.Sealer
@@ -177,6 +179,7 @@ func NewOptions() *Options {
 		Admission:             admission.NewOptions(),
 		Audit:                 audit.NewOptions(),
 		Metrics:               metrics.NewOptions(),
+		Transactions:          transactions.NewOptions(),
 
 		Features:                &genericoptions.FeatureOptions{EnableProfiling: true, EnablePriorityAndFairness: true},
 		Coordination:            leaderelection.LeaderElectionTimers{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
@@ -244,6 +247,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "How many read requests may run at once. Further requests get 429 and have to be retried. 0 for no limit.")
 	fs.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "How many write requests may run at once. Further requests get 429 and have to be retried. 0 for no limit.")
 	addFeatureFlags(fs, sections.FlagSet(DebugFlags), o.Features)
+	o.Transactions.AddFlags(fs)
 	fs.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", o.DeleteCollectionWorkers, "How many objects are deleted at once when a collection is deleted.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take. Watches have --min-request-timeout instead.")
 	fs.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "Minimum seconds before the server ends a watch, unless the client requests a shorter timeout. A watch runs up to twice as long.")
@@ -344,7 +348,7 @@ func (o *Options) Complete() error {
 	}
 	o.sealer, err = o.SharedKeys.Load()
 	errs = append(errs, err)
-	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate())...)
+	return errors.Join(append(errs, o.Encryption.Validate(), o.Access.Validate(), o.Admission.Validate(), o.Aggregation.Validate(), o.Audit.Validate(), o.Transactions.Validate())...)
 }
 
 // maxGoawayChance is upstream's limit.

@@ -40,16 +40,17 @@ type timeMachine struct {
 	custom      *crd.Server
 
 	transactions *transactions.REST
-	limits       sqlstore.TransactionLimits
 }
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	log := &changes.Log{
 		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd, b.store),
 	}
-	limits := sqlstore.TransactionLimits{Objects: 1000, Bytes: 16 << 20}
-	made := transactions.NewREST(transactions.Config{Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Limits: limits})
-	undos := undo.NewREST(undo.Config{Log: log, OnBehalf: b.onBehalf, MostTogether: limits.Objects, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
+	options := b.options.Transactions
+	made := transactions.NewREST(transactions.Config{
+		Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Authorizer: s.authorization.Authorizer, Options: options,
+	})
+	undos := undo.NewREST(undo.Config{Log: log, OnBehalf: b.onBehalf, MostTogether: options.MaxOperations, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
 		committed, err := made.Together(ctx, prefix, work)
 		if err != nil {
 			return "", err
@@ -57,24 +58,23 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		return committed.Name, nil
 	}})
 	storages := map[string]rest.Storage{
-		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store), transactions.Resource: made,
+		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store),
 	}
-	return &timeMachine{
-		log: log, custom: a.crd, storages: storages, group: changes.Group(storages), transactions: made, limits: limits,
-		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition(), transactions.Definition()},
+	definitions := []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()}
+	if options.Serve {
+		storages[transactions.Resource] = made
+		definitions = append(definitions, transactions.Definition())
 	}
+	return &timeMachine{log: log, custom: a.crd, storages: storages, group: changes.Group(storages), definitions: definitions, transactions: made}
 }
 
-// historyTypes are the types of all kinds with those of this group, of whose fields nobody needs to know the types: they are not stored.
-type historyTypes struct {
-	managedfields.TypeConverter
-	deduced managedfields.TypeConverter
-}
+// historyTypes are the types of all kinds with those of this group, which have no owners of fields, since they are not stored.
+type historyTypes struct{ managedfields.TypeConverter }
 
 // ObjectToTyped implements managedfields.TypeConverter.
 func (t historyTypes) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	if changes.Scheme.Recognizes(o.GetObjectKind().GroupVersionKind()) {
-		return t.deduced.ObjectToTyped(o, options...)
+		return typed.DeducedParseableType.FromUnstructured(map[string]any{})
 	}
 	return t.TypeConverter.ObjectToTyped(o, options...)
 }

@@ -27,11 +27,6 @@ import (
 // provisional is the first revision that versions have before they are committed. No log gets that far; see dialect.MaxRevision.
 const provisional = 1 << 62
 
-// lastProvisional is the last of them that was issued, by any store of the process.
-var lastProvisional atomic.Int64
-
-func init() { lastProvisional.Store(provisional) }
-
 // IsProvisional reports whether a revision is that of a version that was not committed yet.
 func IsProvisional(revision int64) bool { return revision > provisional }
 
@@ -50,10 +45,16 @@ type TransactionLimits struct {
 
 // Transaction is an open transaction. Its methods are safe for concurrent use.
 type Transaction struct {
-	store  *Store
-	name   string
-	base   int64 // everything that it has not written is read as of this revision
-	limits TransactionLimits
+	// AuditID is that of the transaction's request, and DryRun whether it will not be committed. Set both before the first write.
+	AuditID string
+	DryRun  bool
+
+	life      life
+	revisions atomic.Int64 // the last provisional revision that it has issued
+	store     *Store
+	name      string
+	base      int64 // everything that it has not written is read as of this revision
+	limits    TransactionLimits
 
 	mu       sync.Mutex
 	ended    bool
@@ -89,7 +90,9 @@ func (s *Store) Begin(ctx context.Context, name string, limits TransactionLimits
 	if !s.awaitTail(ctx, at.Revision) && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return &Transaction{store: s, name: name, base: at.Revision, limits: limits, objects: map[objectKey]*gathered{}, required: map[objectKey]int64{}}, nil
+	t := &Transaction{store: s, name: name, base: at.Revision, limits: limits, objects: map[objectKey]*gathered{}, required: map[objectKey]int64{}}
+	t.begin()
+	return t, nil
 }
 
 type transactionKey struct{}
@@ -138,9 +141,11 @@ func (t *Transaction) Base() int64 { return t.base }
 
 // End ends the transaction. What was not committed is dropped.
 func (t *Transaction) End() {
+	openTransactions.Delete(t.revisions.Load() >> blockBits)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.ended, t.objects, t.order = true, nil, nil
+	t.mu.Unlock()
+	t.life.end()
 }
 
 // write gathers w. It returns ErrConflict if w.Previous is not what the transaction reads.
@@ -179,7 +184,7 @@ func (t *Transaction) write(ctx context.Context, w *Write) (revision int64, err 
 		t.order = append(t.order, g)
 	}
 	t.bytes += growth
-	revision = lastProvisional.Add(1)
+	revision = t.revisions.Add(1)
 	g.apply(w, t.author(ctx), revision)
 	return revision, nil
 }
@@ -363,6 +368,14 @@ func (t *Transaction) Commit(ctx context.Context, expiresAt int64, describe func
 	head := &pending{row: record.row(t.author(ctx)), result: make(chan outcome, 1)}
 	whole := &whole{rows: append([]*pending{head}, rows...), required: required}
 	first, err = t.store.writeWhole(ctx, whole)
+	switch {
+	case err == nil:
+		t.life.became(Committed)
+	case errors.Is(err, ErrConflict):
+		t.life.became(Conflicted)
+	case MayHaveHappened(err):
+		t.life.became(Unknown)
+	}
 	for _, w := range writes {
 		failure := err
 		if errors.Is(err, ErrConflict) {

@@ -1,9 +1,11 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -95,13 +97,27 @@ func New(c Config) (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading --admission-control-config-file: %w", err)
 	}
+	if configs, err = readConfigs(names, configs); err != nil {
+		return nil, err
+	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Client.Discovery()))
-	initializers, err := c.initializers(mapper)
+	shared, err := c.sharedInitializers()
 	if err != nil {
 		return nil, err
 	}
-	decorators := admission.Decorators{admission.DecoratorFunc(withReasons), admission.DecoratorFunc(metrics.WithControllerMetrics)}
-	chain, err := plugins().NewFromPlugins(names, configs, lateInitializer{initializers, c.Informers, c.Drained}, decorators)
+	initializers, err := c.initializers(mapper, shared)
+	if err != nil {
+		return nil, err
+	}
+	all := plugins()
+	created := &createdNamespaces{}
+	own := &instances{created: created, config: c, plugins: all, configs: configs, initializers: func(c Config) (admission.PluginInitializers, error) {
+		return c.initializers(mapper, shared)
+	}}
+	decorators := admission.Decorators{
+		admission.DecoratorFunc(own.decorate), admission.DecoratorFunc(withReasons), admission.DecoratorFunc(metrics.WithControllerMetrics),
+	}
+	chain, err := all.NewFromPlugins(names, configs, lateInitializer{append(initializers, namespacesAreSeen{c.Client, created}), c.Informers, c.Drained}, decorators)
 	if err != nil {
 		return nil, fmt.Errorf("setting up admission plugins: %w", err)
 	}
@@ -124,12 +140,8 @@ func (c *Chain) FollowDefinitions(definitions cache.SharedInformer) error {
 	return err
 }
 
-// initializers give each plugin what it needs, in kube-apiserver's order.
-func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (admission.PluginInitializers, error) {
-	dynamicClient, err := dynamic.NewForConfig(c.Loopback)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for admission plugins: %w", err)
-	}
+// sharedInitializers give plugins what all their instances share: how webhooks are reached, and how resources are counted.
+func (c Config) sharedInitializers() (admission.PluginInitializers, error) {
 	controlPlane := controlplaneadmission.Config{
 		LoopbackClientConfig: c.Self,
 		ExternalInformers:    c.Informers,
@@ -143,15 +155,52 @@ func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper) (ad
 	if err != nil {
 		return nil, fmt.Errorf("setting up admission plugins: %w", err)
 	}
+	return append(webhookAndQuota, kube...), nil
+}
+
+// initializers give each plugin what it needs, in kube-apiserver's order.
+func (c Config) initializers(mapper *restmapper.DeferredDiscoveryRESTMapper, shared admission.PluginInitializers) (admission.PluginInitializers, error) {
+	dynamicClient, err := dynamic.NewForConfig(c.Loopback)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for admission plugins: %w", err)
+	}
 	all := admission.PluginInitializers{
 		initializer.NewAPIServerIDInitializer(c.ServerID),
 		initializer.New(c.Client, dynamicClient, c.Informers, c.Authorizer, utilfeature.DefaultFeatureGate,
 			compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent),
 			c.Drained, mapper),
 	}
-	all = append(all, webhookAndQuota...)
-	all = append(all, kube...)
+	all = append(all, shared...)
 	return append(all, parametersAreStored{c.Informers, dynamicClient, parameterKinds{mapper, c.Client.Discovery(), c.Published, c.Drained}}), nil
+}
+
+// pluginConfigs are the configurations of plugins as they were at the start. An instance for a transaction has the same.
+type pluginConfigs map[string][]byte
+
+func readConfigs(names []string, from admission.ConfigProvider) (admission.ConfigProvider, error) {
+	configs := pluginConfigs{}
+	for _, name := range names {
+		config, err := from.ConfigFor(name)
+		if err != nil {
+			return nil, err
+		}
+		if config == nil {
+			continue
+		}
+		if configs[name], err = io.ReadAll(config); err != nil {
+			return nil, fmt.Errorf("reading the configuration of admission plugin %s: %w", name, err)
+		}
+	}
+	return configs, nil
+}
+
+// ConfigFor implements admission.ConfigProvider.
+func (c pluginConfigs) ConfigFor(name string) (io.Reader, error) {
+	config, ok := c[name]
+	if !ok {
+		return nil, nil
+	}
+	return bytes.NewReader(config), nil
 }
 
 // configScheme has the kinds that a file with admission configuration may have at its top level.

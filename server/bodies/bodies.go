@@ -51,11 +51,22 @@ type Limiter struct {
 	budget *apistorage.Budget
 	// maxBytes is the limit that the handlers enforce, of which a little more is read. 0 means no limit.
 	maxBytes int64
+	// raw means that JSON is kept as it was sent, for the most part: its length alone says what it takes.
+	raw bool
 }
 
 // NewLimiter returns the limiter of bodies of up to maxBytes; 0 means no limit.
 func NewLimiter(maxBytes int64) *Limiter {
 	return &Limiter{budget: apistorage.NewBudget(budgetBytes), maxBytes: maxBytes}
+}
+
+// rawBytes is how many bytes a byte of such a body takes, with its copies.
+const rawBytes = 5
+
+// NewRawLimiter returns the limiter of the bodies of objects that keep most of what they hold as it was sent, if that is JSON. together is how
+// many bytes all may take in memory.
+func NewRawLimiter(maxBytes int64, together int) *Limiter {
+	return &Limiter{budget: apistorage.NewBudget(together), maxBytes: maxBytes, raw: true}
 }
 
 // Kinds returns the Go type of a kind, or nil if it has none. An empty kind is the kind that the handler expects.
@@ -84,7 +95,7 @@ func (l *Limiter) Limit(next http.HandlerFunc, kinds Kinds) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		b := &body{ReadCloser: r.Body, ctx: r.Context(), limiter: l, share: l.budget.Share()}
+		b := &body{ReadCloser: r.Body, ctx: r.Context(), limiter: l, share: l.budget.Share(), factor: 2}
 		defer b.share.Release()
 		switch {
 		case isYAML:
@@ -93,6 +104,9 @@ func (l *Limiter) Limit(next http.HandlerFunc, kinds Kinds) http.HandlerFunc {
 			b.count = countCBOR
 		case mediaType == runtime.ContentTypeProtobuf:
 			b.count = func(data []byte, c *counter) error { return countProtobuf(data, kinds, c) }
+		case l.raw:
+			b.count = func([]byte, *counter) error { return nil }
+			b.factor = rawBytes
 		default:
 			b.count = countJSON
 		}
@@ -109,6 +123,7 @@ type body struct {
 	limiter *Limiter
 	share   *apistorage.Share
 	count   func([]byte, *counter) error
+	factor  int // how many bytes a byte takes, beside what is counted
 	isYAML  bool
 
 	counted io.Reader // nil before the first Read
@@ -144,7 +159,7 @@ func (b *body) read() (io.Reader, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if err := b.reserve(2*len(data) + c.objects*objectBytes + c.values*valueBytes); err != nil {
+	if err := b.reserve(b.factor*len(data) + c.objects*objectBytes + c.values*valueBytes); err != nil {
 		return nil, err
 	}
 	if b.isYAML {

@@ -36,6 +36,7 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/watchtask"
+	"github.com/sqube/sqube/sqlstore"
 )
 
 // ServeHTTP serves custom resources, and the discovery of custom group versions, under /apis. A request for an undefined resource
@@ -87,7 +88,7 @@ func (s *Server) awaitDefinition(ctx context.Context, name, version string) erro
 	if s.sees(name, version) || !s.HasSynced() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, definitionTimeout)
+	ctx, cancel := context.WithTimeout(sqlstore.WithTransaction(ctx, nil), definitionTimeout) // what is not committed is not served
 	defer cancel()
 	const unread = "unread"
 	for read := unread; ; {

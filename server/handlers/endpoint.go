@@ -43,6 +43,12 @@ type CollectionDeleterEverywhere interface {
 	DeletesCollectionEverywhere()
 }
 
+// LargeBodies is implemented by a storage whose objects can be larger than others, and keep most of what they hold as it was sent.
+type LargeBodies interface {
+	// MaxBody returns how many bytes the body of a request may have, and how many those of all requests may take together in memory.
+	MaxBody() (bytes, together int64)
+}
+
 // routes has the methods of all paths of an endpoint.
 type routes struct {
 	collection methods // …/RESOURCE, within a namespace if it has one
@@ -67,6 +73,11 @@ func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handl
 	scope, err := newScope(c, t)
 	if err != nil {
 		return nil, nil, err
+	}
+	if large, ok := t.storage.(LargeBodies); ok {
+		most, together := large.MaxBody()
+		scope.MaxRequestBodyBytes = max(scope.MaxRequestBodyBytes, most)
+		limiter = bodies.NewRawLimiter(scope.MaxRequestBodyBytes, int(together))
 	}
 	b, err := newRouteBuilder(t, scope, limiter)
 	if err != nil {

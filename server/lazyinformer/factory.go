@@ -145,6 +145,12 @@ func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncRes
 	return result
 }
 
+// ResourceOf returns the resource of a type that the client has.
+func ResourceOf(object reflect.Type) (schema.GroupVersionResource, bool) {
+	resource, ok := resourceOf()[object]
+	return resource, ok
+}
+
 // resourceOf returns the resources of the client's types, typeOf the types of its resources.
 var (
 	resourceOf = sync.OnceValue(func() map[reflect.Type]schema.GroupVersionResource {

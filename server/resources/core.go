@@ -142,7 +142,7 @@ func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	if err != nil {
 		return err
 	}
-	services, serviceStatus, serviceProxy, err := servicestore.NewREST(c.RESTOptions, allocators.primary.IPFamily(),
+	services, statuses, serviceProxy, err := servicestore.NewREST(c.RESTOptions, allocators.primary.IPFamily(),
 		allocators.byFamily, allocators.nodePorts, endpointSlices{b.client.DiscoveryV1()}, pods.Pod, c.ProxyTransport)
 	if err != nil {
 		return err
@@ -152,8 +152,9 @@ func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	b.storages["nodes/status"] = nodes.Status
 	b.storages["nodes/proxy"] = nodes.Proxy
 	b.storages["endpoints"] = endpoints
+	allocateInTransactions(services.Store)
 	b.storages["services"] = services
-	b.storages["services/status"] = serviceStatus
+	b.storages["services/status"] = serviceStatus{statuses}
 	b.storages["services/proxy"] = serviceProxy
 	b.addPods(pods)
 	return b.addServiceAccounts(pods, nodes)

@@ -18,6 +18,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -54,8 +55,15 @@ var patchTypes = map[string]types.PatchType{
 
 var subresources = map[string]bool{"": true, "status": true, "scale": true, "finalize": true, "approval": true}
 
-// call returns the request of an operation. namespace is that of objects that name none.
-func (r *REST) call(o *Operation, namespace string, at *field.Path) (*call, *field.Error) {
+// paths finds the paths of objects. namespace is that of objects that name none.
+type paths struct {
+	changes.Served
+	namespace string
+	defined   map[schema.GroupKind]int // the operations that define kinds
+}
+
+// call returns the request of an operation.
+func (p *paths) call(o *Operation, at *field.Path) (*call, *field.Error) {
 	c := &call{verb: o.Verb, query: url.Values{}}
 	if !subresources[o.Subresource] {
 		return nil, field.NotSupported(at.Child("subresource"), o.Subresource, []string{"status", "scale", "finalize", "approval"})
@@ -93,7 +101,7 @@ func (r *REST) call(o *Operation, namespace string, at *field.Path) (*call, *fie
 		return nil, field.Required(at.Child("object", "metadata", "name"), "")
 	}
 	var err *field.Error
-	if c.path, err = r.path(&c.target, namespace, at); err != nil {
+	if c.path, err = p.path(&c.target, at); err != nil {
 		return nil, err
 	}
 	switch o.Verb {
@@ -134,14 +142,18 @@ func (r *REST) call(o *Operation, namespace string, at *field.Path) (*call, *fie
 }
 
 // path returns the path of the collection of an object, and completes its namespace.
-func (r *REST) path(t *Target, namespace string, at *field.Path) (string, *field.Error) {
+func (p *paths) path(t *Target, at *field.Path) (string, *field.Error) {
 	version, err := schema.ParseGroupVersion(t.APIVersion)
 	if err != nil || t.APIVersion == "" {
 		return "", field.Invalid(at, t.APIVersion, "want an apiVersion")
 	}
-	resource, namespaced, ok := r.Served.ResourceOf(version.WithKind(t.Kind).GroupKind())
+	kind := version.WithKind(t.Kind).GroupKind()
+	resource, namespaced, ok := p.ResourceOf(kind)
+	if i, defined := p.defined[kind]; !ok && defined {
+		return "", field.Invalid(at, t.Kind, fmt.Sprintf("operations[%d] defines this kind, and objects of it can be written when that is committed: write the definition first, in a transaction of its own", i))
+	}
 	if !ok {
-		return "", field.Invalid(at, t.Kind, fmt.Sprintf("no matches for kind %q in version %q; objects of a CustomResourceDefinition can be written after it was committed, in another transaction", t.Kind, t.APIVersion))
+		return "", field.Invalid(at, t.Kind, fmt.Sprintf("no matches for kind %q in version %q that this server stores", t.Kind, t.APIVersion))
 	}
 	path := "/apis/" + t.APIVersion
 	if version.Group == "" {
@@ -149,11 +161,30 @@ func (r *REST) path(t *Target, namespace string, at *field.Path) (string, *field
 	}
 	if namespaced {
 		if t.Namespace == "" {
-			t.Namespace = namespace
+			t.Namespace = p.namespace
 		}
 		path += "/namespaces/" + url.PathEscape(t.Namespace)
 	}
 	return path + "/" + resource.Resource, nil
+}
+
+// definitions returns the operations that write a CustomResourceDefinition, by the kind that it defines.
+func definitions(operations []Operation) map[schema.GroupKind]int {
+	found := map[schema.GroupKind]int{}
+	for i, o := range operations {
+		var definition struct {
+			APIVersion, Kind string
+			Spec             struct {
+				Group string
+				Names struct{ Kind string }
+			}
+		}
+		if o.Object == nil || json.Unmarshal(o.Object.Raw, &definition) != nil || definition.Kind != "CustomResourceDefinition" {
+			continue
+		}
+		found[schema.GroupKind{Group: definition.Spec.Group, Kind: definition.Spec.Names.Kind}] = i
+	}
+	return found
 }
 
 func (o *Operation) deleteOptions() []byte {
@@ -194,11 +225,11 @@ func (c *call) send(ctx context.Context, transport http.RoundTripper) (body []by
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, nil, apierrors.NewInternalError(err)
+		return nil, nil, c.unanswered(ctx, err)
 	}
 	defer func() { _ = response.Body.Close() }() // it is read to its end
 	if body, err = io.ReadAll(response.Body); err != nil {
-		return nil, nil, apierrors.NewInternalError(err)
+		return nil, nil, c.unanswered(ctx, err)
 	}
 	parsed, _ := utilnet.ParseWarningHeaders(response.Header.Values("Warning"))
 	for _, w := range parsed {
@@ -208,6 +239,14 @@ func (c *call) send(ctx context.Context, transport http.RoundTripper) (body []by
 		return nil, warnings, failureOf(response.StatusCode, body)
 	}
 	return body, warnings, nil
+}
+
+// unanswered returns the error of a request that got no answer.
+func (c *call) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("the transaction takes too long: split it, or give its request a longer timeout", 0)
+	}
+	return apierrors.NewInternalError(err)
 }
 
 // failureOf returns the error that an answer is.

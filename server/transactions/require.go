@@ -22,10 +22,11 @@ func (r *REST) require(ctx context.Context, all []Requirement, namespace string)
 	if err != nil {
 		return err
 	}
+	paths := &paths{Served: r.Served, namespace: namespace}
 	for i := range all {
 		q := &all[i]
 		at := field.NewPath("spec", "require").Index(i)
-		path, invalid := r.path(&q.Target, namespace, at)
+		path, invalid := paths.path(&q.Target, at)
 		if invalid == nil && q.Name == "" {
 			invalid = field.Required(at.Child("name"), "")
 		}

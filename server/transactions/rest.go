@@ -3,6 +3,8 @@ package transactions
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -11,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/gate"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -26,7 +30,9 @@ const Resource = "transactions"
 type Config struct {
 	Store  *sqlstore.Store
 	Served changes.Served
-	Limits sqlstore.TransactionLimits
+	// Authorizer decides who may make transactions in the whole cluster.
+	Authorizer authorizer.Authorizer
+	Options    *Options
 	// OnBehalf returns a configuration for requests to this server as the user of a request, in its transaction, and the audit id for these.
 	OnBehalf func(context.Context) (*clientrest.Config, string, error)
 }
@@ -35,20 +41,27 @@ type Config struct {
 type REST struct {
 	changes.Questions[Transaction, *Transaction]
 	Config
+	answers *apistorage.Budget
 }
 
-// running is how many transactions run at once.
-const running = 16
+// budgets is how many times the bytes of one transaction all together may take in memory, for their bodies and for their answers.
+const budgets = 4
 
 // NewREST returns the resource.
 func NewREST(c Config) *REST {
-	r := &REST{Config: c}
+	r := &REST{Config: c, answers: apistorage.NewBudget(budgets * int(c.Options.MaxBytes.Value()))}
+	admitted := gate.New("transaction", gate.Limits{Anyones: 12, Reserved: 4, Each: 8, Waiting: 100})
 	r.Questions = changes.Questions[Transaction, *Transaction]{
 		Singular: "transaction",
-		Admit:    changes.Slots(running, "too many transactions are running"),
+		Admit:    func(ctx context.Context) (func(), error) { return admitted.Admit(ctx, c.Authorizer, Resource) },
 		Answer:   r.answer,
 	}
 	return r
+}
+
+// MaxBody implements handlers.LargeBodies: the objects of a transaction stay as they were sent until each is decoded by its operation.
+func (r *REST) MaxBody() (bytes, together int64) {
+	return r.Options.MaxBytes.Value(), budgets * r.Options.MaxBytes.Value()
 }
 
 // CreatesInNamespaces implements handlers.CreaterInNamespaces, for those who have the right in one namespace only.
@@ -56,7 +69,8 @@ func (*REST) CreatesInNamespaces() {}
 
 // answer runs a transaction.
 func (r *REST) answer(ctx context.Context, t *Transaction, options *metav1.CreateOptions) error {
-	if t.Name == "" {
+	given := t.Name != ""
+	if !given {
 		prefix := t.GenerateName
 		if prefix == "" {
 			prefix = "transaction-"
@@ -66,7 +80,23 @@ func (r *REST) answer(ctx context.Context, t *Transaction, options *metav1.Creat
 	if problems := apimachineryvalidation.NameIsDNSSubdomain(t.Name, false); len(problems) > 0 {
 		return apierrors.NewInvalid(kind, t.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), t.Name, problems[0])})
 	}
+	if given {
+		if err := r.unused(ctx, t.Name); err != nil {
+			return err
+		}
+	}
 	return r.run(ctx, t, request.NamespaceValue(ctx), len(options.DryRun) > 0)
+}
+
+// unused returns an error if there is a record of a transaction with that name, whoever has made it.
+func (r *REST) unused(ctx context.Context, name string) error {
+	known, err := r.record(ctx, name)
+	if err != nil || known == nil {
+		return err
+	}
+	used := apierrors.NewAlreadyExists(resource, name)
+	used.ErrStatus.Message += fmt.Sprintf(": a name can be used once in %d hours; kubectl get transaction %s says what became of yours", kept/time.Hour, name)
+	return used
 }
 
 // record returns the record of a transaction, nil if there is none.

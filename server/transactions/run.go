@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
@@ -25,8 +28,16 @@ const (
 	attempts = 8
 	// firstPause is the longest pause before the second attempt; each later one can be twice as long.
 	firstPause = 5 * time.Millisecond
+	// answerBytes is how many bytes a byte of an answer takes until the transaction is answered.
+	answerBytes = 2
 	// kept is how long the record of a transaction is kept.
 	kept = 24 * time.Hour
+)
+
+// The annotations of audit events of operations: the name of the transaction, and what became of it.
+const (
+	NameAnnotation    = "history.sqube.io/transaction"
+	OutcomeAnnotation = "history.sqube.io/transaction-outcome"
 )
 
 var kind = changes.GroupVersion.WithKind("Transaction").GroupKind()
@@ -45,19 +56,32 @@ func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun
 	if err != nil {
 		return err
 	}
-	return r.again(ctx, t.Name, func() error { return r.attempt(ctx, t, calls, namespace, dryRun) })
+	audit.AddAuditAnnotation(ctx, NameAnnotation, t.Name)
+	err = r.again(ctx, t.Name, func() error { return r.attempt(ctx, t, calls, namespace, dryRun) })
+	t.warn(ctx)
+	t.Spec.Require, t.Spec.Operations = nil, nil // the answer would be twice as large
+	return err
+}
+
+// warn passes on the warnings of the operations.
+func (t *Transaction) warn(ctx context.Context) {
+	for i := range t.Status.Operations {
+		for _, text := range t.Status.Operations[i].Warnings {
+			warning.AddWarning(ctx, "", fmt.Sprintf("operations[%d]: %s", i, text))
+		}
+	}
 }
 
 // calls returns the requests of the operations, or an API error that names all that are invalid.
 func (r *REST) calls(t *Transaction, namespace string) ([]*call, error) {
 	var invalid field.ErrorList
 	operations := field.NewPath("spec", "operations")
-	if len(t.Spec.Operations) > r.Limits.Objects {
-		return nil, apierrors.NewInvalid(kind, t.Name, field.ErrorList{field.TooMany(operations, len(t.Spec.Operations), r.Limits.Objects)})
+	if n, most := len(t.Spec.Operations)+len(t.Spec.Require), r.Options.MaxOperations; n > most {
+		return nil, apierrors.NewInvalid(kind, t.Name, field.ErrorList{field.TooMany(operations, n, most)})
 	}
-	calls := make([]*call, len(t.Spec.Operations))
+	calls, paths := make([]*call, len(t.Spec.Operations)), &paths{r.Served, namespace, definitions(t.Spec.Operations)}
 	for i := range t.Spec.Operations {
-		c, err := r.call(&t.Spec.Operations[i], namespace, operations.Index(i))
+		c, err := paths.call(&t.Spec.Operations[i], operations.Index(i))
 		if err != nil {
 			invalid = append(invalid, err)
 		}
@@ -71,7 +95,7 @@ func (r *REST) calls(t *Transaction, namespace string) ([]*call, error) {
 
 // attempt runs the operations and commits what they have written. It returns sqlstore.ErrConflict if others have written meanwhile.
 func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, namespace string, dryRun bool) error {
-	gathering, err := r.Store.Begin(ctx, t.Name, r.Limits)
+	gathering, err := r.Store.Begin(ctx, t.Name, r.Options.limits())
 	if err != nil {
 		return apistorage.ClientError(err)
 	}
@@ -81,7 +105,13 @@ func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, names
 	if err != nil {
 		return err
 	}
-	t.Status = Status{AuditID: auditID, User: sqlstore.AuthorFrom(ctx).User}
+	gathering.AuditID, gathering.DryRun = auditID, dryRun
+	t.Status = Status{AuditID: auditID}
+	if caller, ok := request.UserFrom(ctx); ok {
+		t.Status.User = caller.GetName()
+	}
+	share := r.answers.Share()
+	gathering.AtEnd(func(sqlstore.Outcome) { share.Release() })
 	if err := r.require(ctx, t.Spec.Require, namespace); err != nil {
 		return err
 	}
@@ -89,6 +119,9 @@ func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, names
 		body, warnings, err := c.send(ctx, transport)
 		if err != nil {
 			return c.failed(i, err)
+		}
+		if err := share.Reserve(ctx, answerBytes*len(body)); err != nil {
+			return err
 		}
 		result, err := c.result(body, warnings)
 		if err != nil {

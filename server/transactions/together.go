@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
@@ -24,10 +25,8 @@ func (r *REST) again(ctx context.Context, name string, attempt func() error) err
 		if !errors.Is(err, sqlstore.ErrConflict) {
 			return err
 		}
-		if known, err := r.record(ctx, name); err != nil {
+		if err := r.unused(ctx, name); err != nil {
 			return err
-		} else if known != nil {
-			return apierrors.NewAlreadyExists(resource, name)
 		}
 		if n == attempts {
 			return apierrors.NewConflict(resource, name, fmt.Errorf("others have changed its objects in each of %d attempts: nothing was written; try again", attempts))
@@ -57,11 +56,12 @@ func (r *REST) Together(ctx context.Context, prefix string, work func(context.Co
 	defer done()
 	c := &Committed{Name: prefix + utilrand.String(10)}
 	return c, r.again(ctx, c.Name, func() error {
-		gathering, err := r.Store.Begin(ctx, c.Name, r.Limits)
+		gathering, err := r.Store.Begin(ctx, c.Name, r.Options.limits())
 		if err != nil {
 			return apistorage.ClientError(err)
 		}
 		defer gathering.End()
+		gathering.AuditID = string(audit.GetAuditIDTruncated(ctx))
 		if err := work(sqlstore.WithTransaction(ctx, gathering)); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/gate"
 )
 
 // Resource is the name of the resource.
@@ -40,10 +41,10 @@ type REST struct {
 
 // NewREST returns the resource.
 func NewREST(c Config) *REST {
-	g, memory := newGate(), &budget{}
+	g, memory := gate.New("undo", gate.Limits{Anyones: 2, Reserved: 2, Each: 1, Waiting: 2}), &budget{}
 	return &REST{changes.Questions[Undo, *Undo]{
 		Singular: "undo",
-		Admit:    func(ctx context.Context) (func(), error) { return g.admit(ctx, c.Log) },
+		Admit:    func(ctx context.Context) (func(), error) { return g.Admit(ctx, c.Log.Authorizer, Resource) },
 		Answer: func(ctx context.Context, undo *Undo, options *metav1.CreateOptions) error {
 			return undo.answer(ctx, &c, memory, options)
 		},

@@ -35,6 +35,8 @@ func ClientError(err error) error {
 		return unavailable("a file of the datastore was deleted, moved or replaced, so what is written would be lost; the server's log names it and says what to do")
 	case errors.Is(err, dialect.ErrUnavailable):
 		return unavailable("the datastore is unavailable, try again")
+	case errors.Is(err, sqlstore.ErrTransactionEnded):
+		return apierrors.NewBadRequest(err.Error())
 	case errors.Is(err, sqlstore.ErrClosed):
 		return unavailable("the server is shutting down")
 	}

@@ -1,4 +1,4 @@
-package undo
+package gate
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TestGate lets undos of several users begin while those of others go on.
+// TestGate lets requests of several users begin while those of others go on.
 func TestGate(t *testing.T) {
+	const waiting = 2
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
+		g := New("undo", Limits{Anyones: 2, Reserved: 2, Each: 1, Waiting: waiting})
 		enter := func(name string, everywhere bool) func() {
 			t.Helper()
 			leave, err := g.enter(t.Context(), name, everywhere)
@@ -36,7 +37,7 @@ func TestGate(t *testing.T) {
 		first, second := enter("on-call", true), enter("administrator", true)
 		refused("third administrator", true)
 
-		// A second undo begins when the first one ends, and further ones are refused at once.
+		// A second one begins when the first one ends, and further ones are refused at once.
 		begun := make(chan func())
 		for range waiting {
 			go func() { begun <- enter("editor", false) }()
@@ -65,31 +66,5 @@ func TestGate(t *testing.T) {
 	one := turnOf(&user.DefaultInfo{Name: "system:serviceaccount:shop:a"})
 	if other := turnOf(&user.DefaultInfo{Name: "system:serviceaccount:shop:b"}); other != one || one == turnOf(&user.DefaultInfo{Name: "system:serviceaccount:mart:a"}) {
 		t.Errorf("the service accounts of a namespace have the turns %q and %q", one, other)
-	}
-}
-
-// TestBudget holds what plans may hold together, and no more.
-func TestBudget(t *testing.T) {
-	all := &budget{}
-	one, two, three := &account{budget: all}, &account{budget: all}, &account{budget: all}
-	for _, a := range []*account{one, two} {
-		if err := a.add(maxBytes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := one.add(1); !apierrors.IsBadRequest(err) {
-		t.Errorf("one plan may hold more than its share: %v", err)
-	}
-	if err := three.add(1); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("all plans may hold more than their share: %v", err)
-	}
-	one.release()
-	if err := three.add(1); err != nil {
-		t.Errorf("after a plan is done: %v", err)
-	}
-	two.release()
-	three.release()
-	if all.held != 0 {
-		t.Errorf("when all are done, %d bytes are held", all.held)
 	}
 }
