@@ -239,7 +239,7 @@ func (t *Transaction) get(ctx context.Context, resource Resource, key string) (*
 func (t *Transaction) require(k objectKey, r *Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.order)+len(t.required) >= t.limits.Objects {
+	if _, known := t.required[k]; !known && len(t.order)+len(t.required) >= t.limits.Objects {
 		return fmt.Errorf("%w: it has more than %d objects", ErrTransactionTooLarge, t.limits.Objects)
 	}
 	t.required[k] = 0
@@ -270,12 +270,12 @@ func (t *Transaction) page(ctx context.Context, q Query) (Page, error) {
 	}
 	records := make([]*Record, 0, len(page.Records)+len(changed))
 	for _, r := range page.Records {
-		if changed[r.Key] == nil {
+		if _, replaced := changed[r.Key]; !replaced {
 			records = append(records, r)
 		}
 	}
-	for _, g := range changed {
-		if g.now != nil && passesAll(q.Terms, g.now) && (end == "" || g.key <= end) {
+	for key, g := range changed {
+		if g.now != nil && passesAll(q.Terms, g.now) && (end == "" || key <= end) {
 			records = append(records, g.now)
 		}
 	}
@@ -291,14 +291,17 @@ func (t *Transaction) page(ctx context.Context, q Query) (Page, error) {
 	return page, nil
 }
 
-// selected returns the objects that the transaction has changed among those that q selects, with or without its terms.
-func (t *Transaction) selected(q Query) map[string]*gathered {
+// replacement is an object at the begin of a transaction and now, nil if there was or is none.
+type replacement struct{ before, now *Record }
+
+// selected returns the objects that the transaction has changed among those that q selects, with or without its terms, by key.
+func (t *Transaction) selected(q Query) map[string]replacement {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found := map[string]*gathered{}
+	found := map[string]replacement{}
 	for k, g := range t.objects {
 		if k.resource == q.Resource && q.covers(k.key) {
-			found[k.key] = g
+			found[k.key] = replacement{g.before, g.now}
 		}
 	}
 	return found

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 	"github.com/sqube/sqube/sqlstore/inspect"
 	"github.com/sqube/sqube/sqlstore/origin"
 )
@@ -157,7 +158,9 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect
 		}
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			err := c.rows(func(row *dialect.LogRow) error {
-				objects.Add(1)
+				if history.TransactionEnd(row) == 0 {
+					objects.Add(1)
+				}
 				return add(row)
 			})
 			if err == nil && c.replaced != nil {

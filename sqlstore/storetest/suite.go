@@ -17,6 +17,7 @@ func Run(t *testing.T, open Opener) {
 		{"TransactionConflicts", testTransactionConflicts},
 		{"TransactionLimits", testTransactionLimits},
 		{"TransactionChoices", testTransactionChoices},
+		{"TransactionAtOnce", testTransactionAtOnce},
 		{"TransactionsAreWhole", testTransactionsAreWhole},
 		{"TransactionsInHistory", testTransactionsInHistory},
 		{"AmbiguousTransactions", testAmbiguousTransactions},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -284,4 +285,46 @@ func testTransactionChoices(t *testing.T, open Opener) {
 		}
 		Equal(t, "after the commit", got, want)
 	})(t, open)
+}
+
+// testTransactionAtOnce writes and reads in a transaction from several goroutines, while others write beside it.
+func testTransactionAtOnce(t *testing.T, open Opener) {
+	s := Open(t, open, sqlstore.Options{})
+	const writers, objects = 8, 20
+	for i := range writers {
+		must(t, s, put(fmt.Sprintf("%d/old", i), `{}`, nil))
+	}
+	tx, ctx := begin(t, s, "at-once")
+	var work sync.WaitGroup
+	for i := range writers {
+		prefix := fmt.Sprintf("%d/", i)
+		work.Go(func() {
+			for n := range objects {
+				if _, err := s.Write(ctx, put(fmt.Sprintf("%s%02d", prefix, n), `{}`, nil)); err != nil {
+					t.Error(err)
+				}
+				q := sqlstore.Query{Resource: things, Prefix: prefix}
+				page, err := s.Page(ctx, q)
+				count, countErr := s.Count(ctx, q)
+				if err != nil || countErr != nil || len(page.Records) != n+2 || count != int64(n+2) {
+					t.Errorf("after %d creations there are %d objects, and %d counted, %v, %v", n+1, len(page.Records), count, err, countErr)
+				}
+			}
+			old, _, err := s.Get(ctx, things, prefix+"old")
+			if err == nil {
+				_, err = s.Write(ctx, remove(old))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		work.Go(func() { must(t, s, put(prefix+"beside", `{}`, nil)) })
+	}
+	work.Wait()
+	if _, err := commit(ctx, tx); err != nil {
+		t.Error(err)
+	}
+	if state, _ := mustList(t, s, 0); len(state) != writers*(objects+1) {
+		t.Errorf("there are %d objects: %v", len(state), state)
+	}
 }
