@@ -120,7 +120,7 @@ func testTransactionsAreWhole(t *testing.T, open Opener) {
 		readers.Go(func() { readWhole(t, s, rand.New(rand.NewPCG(19, uint64(i))), ended) })
 		readers.Go(func() { watchWhole(t, s, ended) })
 	}
-	for i := range 60 {
+	for i := range 40 {
 		n, padding := 2+b.random.IntN(30), 10
 		if i%12 == 5 {
 			n, padding = 300+b.random.IntN(accounts-300), 100
