@@ -18,6 +18,7 @@ func Run(t *testing.T, open Opener) {
 		{"TransactionLimits", testTransactionLimits},
 		{"TransactionChoices", testTransactionChoices},
 		{"TransactionAtOnce", testTransactionAtOnce},
+		{"TransactionAndHeartbeats", testTransactionAndHeartbeats},
 		{"TransactionsAreWhole", testTransactionsAreWhole},
 		{"TransactionsInHistory", testTransactionsInHistory},
 		{"AmbiguousTransactions", testAmbiguousTransactions},

@@ -328,3 +328,40 @@ func testTransactionAtOnce(t *testing.T, open Opener) {
 		t.Errorf("there are %d objects: %v", len(state), state)
 	}
 }
+
+// testTransactionAndHeartbeats commits transactions while heartbeats are held. They come before it in the log, and one of what it requires is a
+// conflict.
+func testTransactionAndHeartbeats(t *testing.T, open Opener) {
+	engine := OpenEngine(t, open(t))
+	s, lease := beating(t, engine)
+	other := must(t, s, put("other-lease", `{}`, nil))
+	AwaitInMemory(t, s, things, other)
+	watched := watching(t, s)
+	lease = must(t, s, beat(lease, 1))
+
+	tx, ctx := begin(t, s, "fenced")
+	found, _, err := s.Get(sqlstore.WithRequired(ctx), things, "lease")
+	if err != nil || found == nil || found.Revision != lease.Revision {
+		t.Fatalf("the transaction reads %v, %v; want the last heartbeat, %d", found, err, lease.Revision)
+	}
+	written(t, s, ctx, put("made", `{}`, nil))
+	beside := must(t, s, beat(other, 2))
+	record, err := commit(ctx, tx)
+	harness.Must(t, err)
+	if record != beside.Revision+1 {
+		t.Errorf("the transaction is at %d, want %d, behind the held heartbeat", record, beside.Revision+1)
+	}
+
+	tx, ctx = begin(t, s, "late")
+	required(t, s, ctx, "lease")
+	written(t, s, ctx, put("not-made", `{}`, nil))
+	late := must(t, s, beat(lease, 3))
+	if _, err := commit(ctx, tx); !errors.Is(err, sqlstore.ErrConflict) {
+		t.Errorf("after a heartbeat of what it requires: %v", err)
+	}
+	want := []int64{lease.Revision, beside.Revision, record + 1, late.Revision}
+	if seen := watched(late.Revision); fmt.Sprint(seen) != fmt.Sprint(want) {
+		t.Errorf("the watch has %v, want %v", seen, want)
+	}
+	Sound(t, engine)
+}
