@@ -61,7 +61,7 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), applyCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

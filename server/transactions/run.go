@@ -184,7 +184,7 @@ func (s *Status) committed(first, last int64, rows []int64) error {
 	s.ResourceVersion = fmt.Sprint(last)
 	for i := range s.Operations {
 		result := &s.Operations[i]
-		if rows[i] == 0 {
+		if result.Unchanged = rows[i] == 0; result.Unchanged {
 			if err := result.unwritten(); err != nil {
 				return err
 			}

@@ -97,6 +97,7 @@ type Result struct {
 	Name            string                `json:"name"`
 	UID             string                `json:"uid,omitempty"`
 	ResourceVersion string                `json:"resourceVersion,omitempty" doc:"The object's resourceVersion after the transaction, or that of its deletion."`
+	Unchanged       bool                  `json:"unchanged,omitempty" doc:"The object was already so: nothing was written."`
 	Warnings        []string              `json:"warnings,omitempty" doc:"What a request would have got as warnings."`
 	Object          *apiextensionsv1.JSON `json:"object,omitempty" doc:"The answer to the operation. A get of the transaction does not have it."`
 }
