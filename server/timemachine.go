@@ -28,11 +28,12 @@ import (
 
 // timeMachine is the API group of the cluster's history.
 type timeMachine struct {
-	log         *changes.Log
-	storages    map[string]rest.Storage // by resource
-	group       *genericapiserver.APIGroupInfo
-	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
-	custom      *crd.Server
+	log          *changes.Log
+	transactions *transactions.REST
+	storages     map[string]rest.Storage // by resource
+	group        *genericapiserver.APIGroupInfo
+	definitions  []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
+	custom       *crd.Server
 }
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
@@ -52,7 +53,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store), transactions.Resource: made,
 	}
 	return &timeMachine{
-		log: log, custom: a.crd, storages: storages, group: changes.Group(storages),
+		log: log, transactions: made, custom: a.crd, storages: storages, group: changes.Group(storages),
 		definitions: []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition(), transactions.Definition()},
 	}
 }

@@ -33,6 +33,9 @@ func main() {
 	if cmd.Name() == diffName && !errors.Is(err, errDifferent) {
 		os.Exit(2) // as of diff and kubectl diff
 	}
+	if own, ok := errors.AsType[*exitError](err); ok {
+		os.Exit(own.code)
+	}
 	os.Exit(1)
 }
 
@@ -61,7 +64,11 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
+<<<<<<< HEAD
 	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), applyCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+=======
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), applyCommand(), txCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+>>>>>>> 2ac38911 (sqube tx runs a command whose writes are committed together when it ends well)
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

@@ -172,8 +172,7 @@ func (w *wholeWriter) commit(ctx context.Context, t *transaction.Transaction) er
 
 // line prints what was done to an object, as kubectl does.
 func (w *wholeWriter) line(r *transaction.OperationResult) {
-	kind := schema.FromAPIVersionAndKind(r.APIVersion, strings.ToLower(r.Kind))
-	name := terminal.Printable(kind.GroupKind().String() + "/" + r.Name)
+	name := nameOf(r)
 	if w.o.output == "name" {
 		fmt.Fprintln(w.out, name)
 		return
@@ -186,6 +185,12 @@ func (w *wholeWriter) line(r *transaction.OperationResult) {
 		done = "pruned"
 	}
 	fmt.Fprintln(w.out, name, done)
+}
+
+// nameOf names an object as kubectl does.
+func nameOf(r *transaction.OperationResult) string {
+	kind := schema.FromAPIVersionAndKind(r.APIVersion, strings.ToLower(r.Kind))
+	return terminal.Printable(kind.GroupKind().String() + "/" + r.Name)
 }
 
 // deleted is the word of sqube delete.

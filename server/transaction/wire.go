@@ -14,6 +14,10 @@ const (
 	requirementCause = "TransactionRequirement"
 )
 
+// Header is the header of requests that join an open transaction: its name. A server sets it to "refused" in the answer to a request that a
+// transaction can't have, such as a watch, and if the transaction has ended.
+const Header = "Sqube-Transaction"
+
 // wire is a Transaction of the API.
 type wire struct {
 	APIVersion string            `json:"apiVersion"`
@@ -26,6 +30,8 @@ type wire struct {
 type spec struct {
 	Require    []requirement `json:"require,omitempty"`
 	Operations []operation   `json:"operations,omitempty"`
+	Stage      string        `json:"stage,omitempty"`
+	OpenWithin string        `json:"openWithin,omitempty"`
 }
 
 type target struct {
@@ -77,6 +83,8 @@ type Result struct {
 	User    string       `json:"user,omitempty"`
 	AuditID string       `json:"auditID,omitempty"`
 	Time    *metav1.Time `json:"time,omitempty"`
+	// OpenUntil is when it will be dropped, if it is open.
+	OpenUntil *metav1.Time `json:"openUntil,omitempty"`
 	// Operations says what became of each operation.
 	Operations []OperationResult `json:"operations,omitempty"`
 }

@@ -153,7 +153,7 @@ type record struct {
 func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.Transaction) error {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	t.Status.Time = &now
-	stored := record{Rows: make([]int64, len(t.Status.Operations))}
+	var stored record
 	var written int
 	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
 		written = len(writes)
@@ -161,7 +161,10 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 		for i, w := range writes {
 			rows[w.UID] = int64(i) + 1
 		}
-		stored.Status = t.Status
+		if t.Spec.Stage == Commit {
+			t.Status.Operations = r.results(writes)
+		}
+		stored.Status, stored.Rows = t.Status, make([]int64, len(t.Status.Operations))
 		stored.Status.Operations = make([]Result, len(t.Status.Operations))
 		for i, result := range t.Status.Operations {
 			stored.Rows[i] = rows[result.UID]
