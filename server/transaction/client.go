@@ -89,11 +89,16 @@ func (t *Transaction) Commit(ctx context.Context) (*Result, error) {
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
 		done, err := t.post(ctx, body)
-		if apierrors.IsAlreadyExists(err) && attempt > 1 && !has(err, operationCause) {
-			done, err = t.client.Get(ctx, t.name)
+		if err == nil {
+			return done, nil
 		}
-		if err == nil || !lost(err) {
-			return done, err
+		if !lost(err) {
+			if attempt > 1 { // an earlier attempt may be why this one is refused
+				if done, asked := t.client.Get(ctx, t.name); asked == nil {
+					return done, nil
+				}
+			}
+			return nil, err
 		}
 		if attempt == attempts || ctx.Err() != nil {
 			return nil, &UnknownError{t.name, err}

@@ -92,10 +92,8 @@ func (s *Spec) within() (time.Duration, error) {
 
 // open opens a transaction.
 func (r *REST) open(ctx context.Context, t *Transaction, namespace string, within time.Duration) error {
-	if known, err := r.record(ctx, t.Name); err != nil {
+	if err := r.unknown(ctx, t.Name); err != nil {
 		return err
-	} else if known != nil {
-		return apierrors.NewAlreadyExists(resource, t.Name)
 	}
 	gathering, err := r.Store.Begin(ctx, t.Name, r.Limits)
 	if err != nil {
@@ -221,10 +219,8 @@ func (r *REST) close(ctx context.Context, t *Transaction) error {
 	if !errors.Is(err, sqlstore.ErrConflict) {
 		return err
 	}
-	if known, err := r.record(ctx, t.Name); err != nil {
+	if err := r.unknown(ctx, t.Name); err != nil {
 		return err
-	} else if known != nil {
-		return apierrors.NewAlreadyExists(resource, t.Name)
 	}
 	return apierrors.NewConflict(resource, t.Name, errors.New("others have changed its objects since it was opened: nothing was written; do all of it again"))
 }

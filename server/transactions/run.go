@@ -39,7 +39,19 @@ func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun
 	if err != nil {
 		return err
 	}
+	if err := r.unknown(ctx, t.Name); err != nil {
+		return err
+	}
 	return r.again(ctx, t.Name, func() error { return r.attempt(ctx, t, calls, namespace, dryRun) })
+}
+
+// unknown returns the API's error if there is a record of a transaction.
+func (r *REST) unknown(ctx context.Context, name string) error {
+	known, err := r.record(ctx, name)
+	if err == nil && known != nil {
+		err = apierrors.NewAlreadyExists(resource, name)
+	}
+	return err
 }
 
 // calls returns the requests of the operations, or an API error that names all that are invalid.

@@ -21,13 +21,14 @@ import (
 func (r *REST) again(ctx context.Context, name string, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
-		if !errors.Is(err, sqlstore.ErrConflict) {
+		if err == nil {
+			return nil
+		}
+		if err := r.unknown(ctx, name); err != nil { // a client that got no answer has sent it twice, and the other one was committed meanwhile
 			return err
 		}
-		if known, err := r.record(ctx, name); err != nil {
+		if !errors.Is(err, sqlstore.ErrConflict) {
 			return err
-		} else if known != nil {
-			return apierrors.NewAlreadyExists(resource, name)
 		}
 		if n == attempts {
 			return apierrors.NewConflict(resource, name, fmt.Errorf("others have changed its objects in each of %d attempts: nothing was written; try again", attempts))
