@@ -33,8 +33,8 @@ const (
 // txOptions are the flags of sqube tx.
 type txOptions struct {
 	cluster
-	name   string
-	within time.Duration
+	name, namespace string
+	within          time.Duration
 }
 
 func txCommand() *cobra.Command {
@@ -68,6 +68,7 @@ sqube tx instead.`,
 	fs := cmd.Flags()
 	o.addFlags(fs)
 	fs.StringVar(&o.name, "name", "", "Name of the transaction, which can be used once in a day. If unset, one is made up.")
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the kubeconfig that the command gets. If unset, the context's.")
 	fs.DurationVar(&o.within, "within", 10*time.Minute, "How long the command may take, at most 1h. The server drops what it has written then.")
 	return cmd
 }
@@ -76,9 +77,11 @@ func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := o.load(); err != nil {
 		return err
 	}
-	namespace, _, err := o.loader.Namespace()
-	if err != nil {
-		return terminal.OneLine(err)
+	namespace := o.namespace
+	if namespace == "" {
+		if namespace, _, err = o.loader.Namespace(); err != nil {
+			return terminal.OneLine(err)
+		}
 	}
 	client, err := transaction.NewClient(o.config, nil)
 	if err != nil {
