@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -247,4 +249,57 @@ func TestOpen(t *testing.T) {
 	if _, err := conflicting.Commit(t.Context()); !apierrors.IsConflict(err) || valueOf(t, others, "open-taken") != "2" {
 		t.Errorf("the commit of what others have written meanwhile gets %v", err)
 	}
+}
+
+// TestOpenEnds lets open transactions end by themselves, in virtual time, and opens too many.
+func TestOpenEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := servertest.Run(t, servertest.Options{Virtual: true, NoControllers: true})
+		client := must[*transaction.Client](t)(transaction.NewClient(s.Config, scheme.Scheme))
+		open := func(within time.Duration) (*transaction.Open, func() error) {
+			opened := must[*transaction.Open](t)(client.New("").Open(t.Context(), within))
+			c := kubernetes.NewForConfigOrDie(opened.Config(s.Config))
+			return opened, func() error {
+				_, err := c.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+				return err
+			}
+		}
+		silent, ask := open(0)
+		for range 5 {
+			time.Sleep(50 * time.Second)
+			if err := ask(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(61 * time.Second)
+		if err := ask(); !apierrors.IsGone(err) {
+			t.Errorf("after a minute without a request, one gets %v", err)
+		}
+		if _, err := silent.Commit(t.Context()); !apierrors.IsGone(err) || !strings.Contains(err.Error(), "nothing of it was written") {
+			t.Errorf("after a minute without a request, the commit gets %v", err)
+		}
+		_, ask = open(90 * time.Second)
+		time.Sleep(50 * time.Second)
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(41 * time.Second)
+		if err := ask(); !apierrors.IsGone(err) {
+			t.Errorf("after the time that was given, a request gets %v", err)
+		}
+		var all []*transaction.Open
+		for range 4 {
+			opened, _ := open(time.Hour)
+			all = append(all, opened)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the client tries again later
+		defer cancel()
+		if _, err := client.New("").Open(ctx, 0); err == nil {
+			t.Error("one too many is opened")
+		}
+		if err := all[0].Drop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		open(time.Hour)
+	})
 }
