@@ -103,7 +103,9 @@ func (r *REST) call(o *Operation, namespace string, at *field.Path) (*call, *fie
 	case Update:
 		c.method, c.contentType = http.MethodPut, "application/json"
 	case Apply:
-		c.method, c.contentType = http.MethodPatch, string(types.ApplyYAMLPatchType)
+		c.method = http.MethodPatch
+		kind, body := applied(o.Object.Raw)
+		c.contentType, c.body = string(kind), body
 	case Patch:
 		kind, ok := patchTypes[o.PatchType]
 		if !ok {
