@@ -2,6 +2,7 @@ package transaction_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -143,6 +144,12 @@ func TestRefused(t *testing.T) {
 	}
 	if valueOf(t, c, "refused") != "" {
 		t.Error("an operation of a refused transaction was written")
+	}
+	w = client.New("")
+	w.FieldManager, w.FieldValidation = "test", "Strict"
+	w.Apply(json.RawMessage(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"refused","namespace":"default"},"data":{"a":"1","a":"2"}}`), false)
+	if _, err = w.Commit(t.Context()); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `"a" already set`) {
+		t.Errorf("a field that is there twice gets %v", err)
 	}
 	untyped := must[*transaction.Client](t)(transaction.NewClient(config, nil))
 	w = untyped.New("")
