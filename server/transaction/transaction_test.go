@@ -271,12 +271,18 @@ func TestOpenEnds(t *testing.T) {
 				return err
 			}
 		}
+		others := kubernetes.NewForConfigOrDie(s.Config)
+		must[*corev1.ConfigMap](t)(others.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("read", "0"), metav1.CreateOptions{}))
 		silent, ask := open(0)
-		for range 5 {
+		for i := range 11 { // longer than versions are kept for watches
+			must[*corev1.ConfigMap](t)(others.CoreV1().ConfigMaps("default").Update(t.Context(), configMap("read", fmt.Sprint(i+1)), metav1.UpdateOptions{}))
 			time.Sleep(50 * time.Second)
 			if err := ask(); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if got := valueOf(t, kubernetes.NewForConfigOrDie(silent.Config(s.Config)), "read"); got != "0" {
+			t.Errorf("after nine minutes, a read has %q instead of what was at the begin", got)
 		}
 		time.Sleep(61 * time.Second)
 		if err := ask(); !apierrors.IsGone(err) {
