@@ -169,16 +169,10 @@ func (r *txRun) stop(why error) {
 }
 
 // answered looks at the server's answers to the command.
-func (r *txRun) answered(answer *http.Response, body func() ([]byte, error)) error {
-	if answer.Header.Get(transaction.Header) == "" {
-		return nil
+func (r *txRun) answered(answer *http.Response) {
+	if why := answer.Header.Get(transaction.RefusedHeader); why != "" {
+		r.stop(errors.New(why))
 	}
-	text, err := body()
-	if err == nil {
-		err = transaction.Refused(answer, text)
-	}
-	r.stop(err)
-	return nil
 }
 
 // run runs the command.
@@ -239,7 +233,7 @@ func (r *txRun) outcome(err error) error {
 	}
 	switch {
 	case r.why != nil:
-		return &exitError{fmt.Errorf("%s can't run in a transaction; nothing was written: %w", r.command, terminal.OneLine(r.why)), max(1, code)}
+		return &exitError{fmt.Errorf("%s was ended; nothing was written: %w", r.command, terminal.OneLine(r.why)), max(1, code)}
 	case code != 0:
 		return &exitError{fmt.Errorf("%s: %w; nothing was written", r.command, err), code}
 	case err != nil:

@@ -2,12 +2,10 @@ package transaction
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -106,17 +104,4 @@ func (o *Open) Drop(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// Refused returns the error in the body of an answer, if it says that a request can't be in the transaction, or that this has ended. It must
-// be given the whole body.
-func Refused(answer *http.Response, body []byte) error {
-	if answer.Header.Get(Header) != "refused" {
-		return nil
-	}
-	status := metav1.Status{}
-	if err := json.Unmarshal(body, &status); err != nil {
-		return err
-	}
-	return &apierrors.StatusError{ErrStatus: status}
 }

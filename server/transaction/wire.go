@@ -14,9 +14,12 @@ const (
 	requirementCause = "TransactionRequirement"
 )
 
-// Header is the header of requests that join an open transaction: its name. A server sets it to "refused" in the answer to a request that a
-// transaction can't have, such as a watch, and if the transaction has ended.
-const Header = "Sqube-Transaction"
+// Header is the header of requests that join an open transaction: its name. RefusedHeader is that of answers to requests that a transaction
+// can't have, such as a watch, or that come after its end: why, in ASCII.
+const (
+	Header        = "Sqube-Transaction"
+	RefusedHeader = "Sqube-Transaction-Refused"
+)
 
 // wire is a Transaction of the API.
 type wire struct {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +34,7 @@ func (r *REST) Join(next http.Handler, longRunning request.LongRunningRequestChe
 		info, _ := request.RequestInfoFrom(ctx)
 		user, _ := request.UserFrom(ctx)
 		refuse := func(err error) {
-			w.Header().Set(transaction.Header, "refused")
+			w.Header().Set(transaction.RefusedHeader, strings.Trim(strconv.QuoteToASCII(err.Error()), `"`))
 			codecs.WriteError(w, req, err)
 		}
 		if info == nil || user == nil || !info.IsResourceRequest {

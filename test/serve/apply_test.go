@@ -228,7 +228,7 @@ kubectl get configmap -n tx one two --ignore-not-found -o name
 		t.Error("what a command has written that ended well must be committed")
 	}
 	w.fails(t, 3, "sqube: sh: exit status 3; nothing was written\n", "tx", "--", "sh", "-c", "kubectl create configmap -n tx three; exit 3")
-	w.fails(t, 1, "sqube: kubectl can't run in a transaction; nothing was written: /api/v1/namespaces/tx/configmaps can't be in transaction NAME: it would wait for",
+	w.fails(t, 1, "sqube: kubectl was ended; nothing was written: /api/v1/namespaces/tx/configmaps can't be in transaction NAME: it would wait for",
 		"tx", "--", "kubectl", "get", "configmap", "-n", "tx", "--watch")
 	w.fails(t, 1, "others have changed its objects since it was opened: nothing was written; do all of it again\n",
 		"tx", "--", "sh", "-ec", "kubectl create configmap -n tx four; KUBECONFIG="+w.kubeconfig+" kubectl create configmap -n tx four")
@@ -265,10 +265,10 @@ func (w *whole) helm(t *testing.T) {
 	}
 	run("secret/sh.helm.release.v1.web.v1 created\nsecret/web created\nconfigmap/web created\n", "install", "web", chart, "--set", "a=1")
 	run("secret/sh.helm.release.v1.web.v2 created\nconfigmap/web configured\nsecret/sh.helm.release.v1.web.v1 configured\n", "upgrade", "web", chart, "--set", "a=2")
-	w.fails(t, 1, "can't run in a transaction; nothing was written: ", in("upgrade", "web", chart, "--set", "a=3", "--wait")...)
+	w.fails(t, 1, "was ended; nothing was written: ", in("upgrade", "web", chart, "--set", "a=3", "--wait")...)
 	written(t, chart, "templates/hook.yaml", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: hook, annotations: {helm.sh/hook: pre-upgrade}}\n"+
 		"spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\n")
-	w.fails(t, 1, "can't run in a transaction; nothing was written: /apis/batch/v1/namespaces/helm/jobs can't be in ", in("upgrade", "web", chart, "--set", "a=4")...)
+	w.fails(t, 1, "was ended; nothing was written: /apis/batch/v1/namespaces/helm/jobs can't be in ", in("upgrade", "web", chart, "--set", "a=4")...)
 	found, err := w.c.CoreV1().ConfigMaps("helm").Get(t.Context(), "web", metav1.GetOptions{})
 	harness.Must(t, err)
 	secrets, err := w.c.CoreV1().Secrets("helm").List(t.Context(), metav1.ListOptions{})

@@ -2,7 +2,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -37,12 +36,9 @@ type Gateway struct {
 	requests atomic.Int64
 }
 
-// Answered looks at an answer, whose body it can read.
-type Answered func(answer *http.Response, body func() ([]byte, error)) error
-
 // Open opens a gateway with the rights of config, whose kubeconfig has a namespace. It listens at 127.0.0.1 and a random port. Its folder is
 // made below parent, "" for that of temporary files. It calls answered with every answer. The caller closes it.
-func Open(config *rest.Config, namespace, parent string, answered Answered) (g *Gateway, err error) {
+func Open(config *rest.Config, namespace, parent string, answered func(*http.Response)) (g *Gateway, err error) {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, err
@@ -78,11 +74,8 @@ func Open(config *rest.Config, namespace, parent string, answered Answered) (g *
 			r.Out.Header.Del("Authorization") // so that the transport adds its own
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			return answered(answer, func() ([]byte, error) {
-				body, err := io.ReadAll(answer.Body)
-				answer.Body = io.NopCloser(bytes.NewReader(body))
-				return body, err
-			})
+			answered(answer)
+			return nil
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the client gets the error
 	}
