@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -92,7 +91,7 @@ func (s *Spec) within() (time.Duration, error) {
 
 // open opens a transaction.
 func (r *REST) open(ctx context.Context, t *Transaction, namespace string, within time.Duration) error {
-	if err := r.unknown(ctx, t.Name); err != nil {
+	if err := r.unused(ctx, t.Name); err != nil {
 		return err
 	}
 	gathering, err := r.Store.Begin(ctx, t.Name, r.Limits)
@@ -219,21 +218,8 @@ func (r *REST) close(ctx context.Context, t *Transaction) error {
 	if !errors.Is(err, sqlstore.ErrConflict) {
 		return err
 	}
-	if err := r.unknown(ctx, t.Name); err != nil {
+	if err := r.unused(ctx, t.Name); err != nil {
 		return err
 	}
 	return apierrors.NewConflict(resource, t.Name, errors.New("others have changed its objects since it was opened: nothing was written; do all of it again"))
-}
-
-// results returns what became of the writes of an open transaction.
-func (r *REST) results(writes []sqlstore.Gathered) (results []Result) {
-	for _, w := range writes {
-		kind, served := r.Served.KindOf(schema.GroupResource{Group: w.Resource.Group, Resource: w.Resource.Name})
-		if !served || w.UID == "" {
-			continue // it is no object of the API
-		}
-		version, name := kind.ToAPIVersionAndKind()
-		results = append(results, Result{Verb: Verb(w.Operation), APIVersion: version, Kind: name, Namespace: w.Namespace, Name: w.Name, UID: w.UID})
-	}
-	return results
 }

@@ -39,14 +39,14 @@ func (r *REST) run(ctx context.Context, t *Transaction, namespace string, dryRun
 	if err != nil {
 		return err
 	}
-	if err := r.unknown(ctx, t.Name); err != nil {
+	if err := r.unused(ctx, t.Name); err != nil {
 		return err
 	}
 	return r.again(ctx, t.Name, func() error { return r.attempt(ctx, t, calls, namespace, dryRun) })
 }
 
-// unknown returns the API's error if there is a record of a transaction.
-func (r *REST) unknown(ctx context.Context, name string) error {
+// unused returns the API's error if there is a record of a transaction.
+func (r *REST) unused(ctx context.Context, name string) error {
 	known, err := r.record(ctx, name)
 	if err == nil && known != nil {
 		err = apierrors.NewAlreadyExists(resource, name)
@@ -165,18 +165,20 @@ type record struct {
 func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.Transaction) error {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	t.Status.Time = &now
-	var stored record
+	stored := record{Rows: make([]int64, len(t.Status.Operations))}
 	var written int
 	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
 		written = len(writes)
+		if t.Spec.Stage == Commit { // its requests were no operations
+			t.Status.Operations, stored.Rows = r.results(writes)
+			stored.Status = t.Status
+			return json.Marshal(stored)
+		}
 		rows := map[string]int64{}
 		for i, w := range writes {
 			rows[w.UID] = int64(i) + 1
 		}
-		if t.Spec.Stage == Commit {
-			t.Status.Operations = r.results(writes)
-		}
-		stored.Status, stored.Rows = t.Status, make([]int64, len(t.Status.Operations))
+		stored.Status = t.Status
 		stored.Status.Operations = make([]Result, len(t.Status.Operations))
 		for i, result := range t.Status.Operations {
 			stored.Rows[i] = rows[result.UID]

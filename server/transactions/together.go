@@ -24,7 +24,7 @@ func (r *REST) again(ctx context.Context, name string, attempt func() error) err
 		if err == nil {
 			return nil
 		}
-		if err := r.unknown(ctx, name); err != nil { // a client that got no answer has sent it twice, and the other one was committed meanwhile
+		if err := r.unused(ctx, name); err != nil { // a client that got no answer has sent it twice, and the other one was committed meanwhile
 			return err
 		}
 		if !errors.Is(err, sqlstore.ErrConflict) {
@@ -82,16 +82,7 @@ func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlsto
 		if c.Writes = len(writes); c.Writes == 0 {
 			return nil, errNothing
 		}
-		for i, w := range writes {
-			kind, ok := r.Served.KindOf(schema.GroupResource{Group: w.Resource.Group, Resource: w.Resource.Name})
-			if !ok { // it is no object of the API
-				continue
-			}
-			stored.Rows = append(stored.Rows, int64(i)+1)
-			stored.Status.Operations = append(stored.Status.Operations, Result{
-				Verb: Verb(w.Operation), APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
-			})
-		}
+		stored.Status.Operations, stored.Rows = r.results(writes)
 		return json.Marshal(stored)
 	})
 	switch {
@@ -108,4 +99,19 @@ func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlsto
 	}
 	c.Revision = first + int64(c.Writes)
 	return nil
+}
+
+// results returns what becomes of writes, and which rows after the record of the transaction they are.
+func (r *REST) results(writes []sqlstore.Gathered) (results []Result, rows []int64) {
+	for i, w := range writes {
+		kind, ok := r.Served.KindOf(schema.GroupResource{Group: w.Resource.Group, Resource: w.Resource.Name})
+		if !ok { // it is no object of the API
+			continue
+		}
+		rows = append(rows, int64(i)+1)
+		results = append(results, Result{
+			Verb: Verb(w.Operation), APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
+		})
+	}
+	return results, rows
 }
