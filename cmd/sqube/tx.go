@@ -35,6 +35,7 @@ type txOptions struct {
 	cluster
 	name, namespace string
 	within          time.Duration
+	confirm         confirmFlags
 }
 
 func txCommand() *cobra.Command {
@@ -69,11 +70,15 @@ sqube tx instead.`,
 	o.addFlags(fs)
 	fs.StringVar(&o.name, "name", "", "Name of the transaction, which can be used once in a day. If unset, one is made up.")
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of the kubeconfig that the command gets. If unset, the context's.")
+	o.confirm.addFlags(fs)
 	fs.DurationVar(&o.within, "within", 10*time.Minute, "How long the command may take, at most 1h. The server drops what it has written then.")
 	return cmd
 }
 
 func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
+	if err := o.confirm.check(); err != nil {
+		return err
+	}
 	if err := o.load(); err != nil {
 		return err
 	}
@@ -89,6 +94,7 @@ func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	t := client.New(o.name)
 	t.Namespace = namespace
+	o.confirm.set(t)
 	opened, err := t.Open(cmd.Context(), o.within)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		t.Namespace = ""
@@ -143,6 +149,7 @@ func (o *txOptions) print(cmd *cobra.Command, done *transaction.Result) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "There was nothing to commit.")
 		return nil
 	}
+	confirmHint(cmd.ErrOrStderr(), cmd.Root().CommandPath(), done)
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "To take this back: %s undo --transaction %s\n", cmd.Root().CommandPath(), done.Name)
 	return err
 }

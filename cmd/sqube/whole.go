@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ type wholeOptions struct {
 	namespace string
 	name      string
 	dryRun    bool
+	confirm   confirmFlags
 	output    string
 }
 
@@ -34,6 +36,7 @@ func (o *wholeOptions) addFlags(fs *pflag.FlagSet, verb string) {
 	o.files.AddFlags(fs, verb)
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace of objects that name none. If unset, the context's. Objects with another one are refused.")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, as sqube diff does, and change nothing. The server tries all of it.")
+	o.confirm.addFlags(fs)
 	fs.StringVar(&o.name, "name", "", "Name of the transaction, which can be used once in a day. If unset, one is made up.")
 	fs.StringVarP(&o.output, "output", "o", "", "Print the objects as 'json' or 'yaml', or only their names: 'name'.")
 }
@@ -47,7 +50,7 @@ func (o *wholeOptions) check() error {
 	if o.dryRun && o.output != "" {
 		return errors.New("--dry-run prints differences, so --output must not be given with it")
 	}
-	return nil
+	return o.confirm.check()
 }
 
 // inNamespace gives objects without a namespace theirs, and refuses those in another one than --namespace.
@@ -119,7 +122,7 @@ type wholeWriter struct {
 
 	objects []manifests.Object // of the transaction
 	written []transaction.OperationResult
-	names   []string // of committed transactions that have written something
+	results []*transaction.Result // of committed transactions that have written something
 }
 
 // begin begins a transaction.
@@ -127,6 +130,7 @@ func (w *wholeWriter) begin(name string) *transaction.Transaction {
 	w.objects = nil
 	t := w.client.New(name)
 	t.DryRun = w.o.dryRun
+	w.o.confirm.set(t)
 	return t
 }
 
@@ -158,7 +162,7 @@ func (w *wholeWriter) commit(ctx context.Context, t *transaction.Transaction) er
 	w.written = append(w.written, result.Operations...)
 	for i := range result.Operations {
 		if !result.Operations[i].Unchanged {
-			w.names = append(w.names, t.Name())
+			w.results = append(w.results, result)
 			break
 		}
 	}
@@ -238,11 +242,14 @@ func (w *wholeWriter) end() error {
 	if err := w.list(); err != nil {
 		return err
 	}
-	if len(w.names) == 0 {
+	if len(w.results) == 0 {
 		fmt.Fprintln(w.notes, "Everything was so already: nothing was written.")
 	}
-	for i := len(w.names) - 1; i >= 0; i-- { // the last one first
-		fmt.Fprintf(w.notes, "To take this back: %s undo --transaction %s\n", w.command, w.names[i])
+	for _, r := range w.results {
+		confirmHint(w.notes, w.command, r)
+	}
+	for _, r := range slices.Backward(w.results) { // the last one first
+		fmt.Fprintf(w.notes, "To take this back: %s undo --transaction %s\n", w.command, r.Name)
 	}
 	return nil
 }

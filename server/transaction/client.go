@@ -115,6 +115,9 @@ func (t *Transaction) Commit(ctx context.Context) (*Result, error) {
 // body returns the JSON of the transaction.
 func (t *Transaction) body() ([]byte, error) {
 	sent := wire{APIVersion: apiVersion, Kind: "Transaction", Metadata: metav1.ObjectMeta{Name: t.name}, Spec: t.spec}
+	if t.ConfirmWithin > 0 {
+		sent.Spec.ConfirmWithin, sent.Spec.UnlessHealthy = t.ConfirmWithin.String(), t.UnlessHealthy
+	}
 	sent.Spec.Operations = slices.Clone(t.spec.Operations)
 	for i := range sent.Spec.Operations {
 		o := &sent.Spec.Operations[i]

@@ -70,7 +70,7 @@ func (j joining) RoundTrip(r *http.Request) (*http.Response, error) {
 // changed its objects since it was opened; all of it must then be done again.
 func (o *Open) Commit(ctx context.Context) (*Result, error) {
 	t := *o.t
-	t.spec = spec{Stage: "Commit"}
+	t.spec, t.ConfirmWithin = spec{Stage: "Commit"}, 0 // which was said when it was opened
 	result, err := t.once(ctx)
 	if err == nil || !lost(err) {
 		return result, err
@@ -98,7 +98,7 @@ func (o *Open) Commit(ctx context.Context) (*Result, error) {
 // Drop drops what the requests have written.
 func (o *Open) Drop(ctx context.Context) error {
 	t := *o.t
-	t.spec = spec{Stage: "Drop"}
+	t.spec, t.ConfirmWithin = spec{Stage: "Drop"}, 0
 	_, err := t.once(ctx)
 	if apierrors.IsGone(err) {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,10 @@ type Transaction struct {
 	// FieldManager and FieldValidation are those of the operations, as of requests. Server-side apply needs a FieldManager.
 	FieldManager    string
 	FieldValidation string
+	// ConfirmWithin has the server take the transaction back unless it is confirmed by then, or, with UnlessHealthy, unless everything that it has
+	// written is at rest and healthy then.
+	ConfirmWithin time.Duration
+	UnlessHealthy bool
 	// DryRun has the server do everything but commit.
 	DryRun bool
 

@@ -35,6 +35,9 @@ type spec struct {
 	Operations []operation   `json:"operations,omitempty"`
 	Stage      string        `json:"stage,omitempty"`
 	OpenWithin string        `json:"openWithin,omitempty"`
+
+	ConfirmWithin string `json:"confirmWithin,omitempty"`
+	UnlessHealthy bool   `json:"unlessHealthy,omitempty"`
 }
 
 type target struct {
@@ -88,6 +91,8 @@ type Result struct {
 	Time    *metav1.Time `json:"time,omitempty"`
 	// OpenUntil is when it will be dropped, if it is open.
 	OpenUntil *metav1.Time `json:"openUntil,omitempty"`
+	// Deadline is when the server takes it back, unless it is confirmed.
+	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// Operations says what became of each operation.
 	Operations []OperationResult `json:"operations,omitempty"`
 }

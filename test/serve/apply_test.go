@@ -143,8 +143,8 @@ func (w *whole) refused(t *testing.T) {
 		good + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: Bad}\n":                 `a.yaml: ConfigMap refused/Bad: ConfigMap "Bad" is invalid: metadata.name: Invalid value: "Bad": a lowercase RFC 1123 subdomain`,
 		good + "---\napiVersion: example.com/v1\nkind: Unknown\nmetadata: {name: x}\n":         `a.yaml: Unknown x: no matches for kind "Unknown" in version "example.com/v1"; nothing was written`,
 		good + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: other}\n": `a.yaml: ConfigMap other/x is not in the namespace refused of --namespace; nothing was written`,
-		good + good:         `a.yaml: ConfigMap good is also in `,
-		"a: 1\n":      `Object 'Kind' is missing`,
+		good + good: `a.yaml: ConfigMap good is also in `,
+		"a: 1\n":    `Object 'Kind' is missing`,
 	} {
 		written(t, dir, "a.yaml", text)
 		w.fails(t, 1, want, "apply", "-n", "refused", "-f", dir)
