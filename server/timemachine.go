@@ -33,13 +33,12 @@ import (
 
 // timeMachine is the API group of the cluster's history.
 type timeMachine struct {
-	log         *changes.Log
-	storages    map[string]rest.Storage // by resource
-	group       *genericapiserver.APIGroupInfo
-	definitions []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
-	custom      *crd.Server
-
+	log          *changes.Log
 	transactions *transactions.REST
+	storages     map[string]rest.Storage // by resource
+	group        *genericapiserver.APIGroupInfo
+	definitions  []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
+	custom       *crd.Server
 }
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {

@@ -203,6 +203,19 @@ func (d *differ) compare(ctx context.Context, o named) error {
 	if before == nil && after == nil && d.one {
 		return errors.New("there was none at either moment, as far as you may know")
 	}
+	return d.print(ctx, o, [2]string{folder(d.from), folder(d.to)}, before, after)
+}
+
+// folder returns what the folder of a moment's files is called.
+func folder(revision int64) string {
+	if revision == 0 {
+		return "now"
+	}
+	return fmt.Sprint(revision)
+}
+
+// print prints how two versions of an object differ, of which the first or the second can be nil. It changes them.
+func (d *differ) print(ctx context.Context, o named, folders [2]string, before, after map[string]any) error {
 	if err := d.hide(ctx, o.resource, before, after); err != nil {
 		return err
 	}
@@ -215,19 +228,15 @@ func (d *differ) compare(ctx context.Context, o named) error {
 	if after == nil {
 		kind.Object = before
 	}
-	files := [2]string{file(o, kind.GroupVersionKind(), d.from), file(o, kind.GroupVersionKind(), d.to)}
+	files := [2]string{file(o, kind.GroupVersionKind(), folders[0]), file(o, kind.GroupVersionKind(), folders[1])}
 	fmt.Fprintf(d.out, "diff -u -N %s %s\n", files[0], files[1])
 	return difflib.WriteUnifiedDiff(d.out, difflib.UnifiedDiff{
 		A: slices.Collect(strings.Lines(texts[0])), B: slices.Collect(strings.Lines(texts[1])), FromFile: files[0], ToFile: files[1], Context: 3,
 	})
 }
 
-// file returns what kubectl diff would call the object's file, in a folder named after the moment.
-func file(o named, kind schema.GroupVersionKind, revision int64) string {
-	folder := "now"
-	if revision != 0 {
-		folder = fmt.Sprint(revision)
-	}
+// file returns what kubectl diff would call the object's file in a folder.
+func file(o named, kind schema.GroupVersionKind, folder string) string {
 	parts := []string{kind.Group, kind.Version, kind.Kind, o.namespace, o.name}
 	return folder + "/" + terminal.Printable(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "."))
 }

@@ -33,6 +33,9 @@ func main() {
 	if cmd.Name() == diffName && !errors.Is(err, errDifferent) {
 		os.Exit(2) // as of diff and kubectl diff
 	}
+	if own, ok := errors.AsType[*exitError](err); ok {
+		os.Exit(own.code)
+	}
 	os.Exit(1)
 }
 
@@ -61,7 +64,7 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), applyCommand(), deleteCommand(), txCommand(), consoleCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

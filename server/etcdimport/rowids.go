@@ -18,4 +18,3 @@ func (r *RowIDs) Of(revision int64) int64 {
 	r.used[revision] = struct{}{}
 	return revision
 }
-

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -110,7 +111,9 @@ func (p *paths) call(o *Operation, at *field.Path) (*call, *field.Error) {
 	case Update:
 		c.method, c.contentType = http.MethodPut, "application/json"
 	case Apply:
-		c.method, c.contentType = http.MethodPatch, string(types.ApplyYAMLPatchType)
+		c.method = http.MethodPatch
+		kind, body := applied(o.Object.Raw)
+		c.contentType, c.body = string(kind), body
 	case Patch:
 		kind, ok := patchTypes[o.PatchType]
 		if !ok {
@@ -289,28 +292,30 @@ func (r *Result) committedAs(revision int64) error {
 	return r.setVersion(strconv.FormatInt(revision, 10))
 }
 
-// setVersion sets the resourceVersion; "" for none.
+// setVersion sets the resourceVersion; "" for none. In the object, it is found by its text: decoding each object once more would be a tenth of
+// the CPU time of a transaction.
 func (r *Result) setVersion(version string) error {
+	before := fmt.Appendf(nil, `"resourceVersion":%q`, r.ResourceVersion)
+	known := r.ResourceVersion != ""
 	r.ResourceVersion = version
-	if r.Object == nil {
-		return nil
+	if r.Object == nil || !known {
+		return nil // the answer to a deletion is a Status
 	}
-	var object map[string]json.RawMessage
-	var metadata map[string]json.RawMessage
-	if err := json.Unmarshal(r.Object.Raw, &object); err != nil {
-		return err
-	}
-	if json.Unmarshal(object["metadata"], &metadata) != nil || metadata["resourceVersion"] == nil {
-		return nil
-	}
-	delete(metadata, "resourceVersion")
+	var after []byte
 	if version != "" {
-		metadata["resourceVersion"] = json.RawMessage(strconv.Quote(version))
+		after = fmt.Appendf(nil, `"resourceVersion":%q`, version)
 	}
-	var err error
-	if object["metadata"], err = json.Marshal(metadata); err != nil {
-		return err
+	head, tail, found := bytes.Cut(r.Object.Raw, before)
+	if !found {
+		return fmt.Errorf("the answer to the operation on %s %s has no %s", r.Kind, r.Name, before)
 	}
-	r.Object.Raw, err = json.Marshal(object)
-	return err
+	if version == "" {
+		if rest, ok := bytes.CutPrefix(tail, []byte(",")); ok {
+			tail = rest
+		} else {
+			head = bytes.TrimSuffix(head, []byte(","))
+		}
+	}
+	r.Object.Raw = slices.Concat(head, after, tail)
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
@@ -39,7 +40,9 @@ func (r *REST) require(ctx context.Context, all []Requirement, namespace string)
 			return err
 		}
 		if problem := q.unmet(body, err == nil); problem != "" {
-			return apierrors.NewConflict(resource, "", fmt.Errorf("nothing was written: require[%d], %s %s: %s", i, q.Kind, q.Name, problem))
+			failure := apierrors.NewConflict(resource, "", fmt.Errorf("nothing was written: require[%d], %s %s: %s", i, q.Kind, q.Name, problem))
+			failure.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "TransactionRequirement", Field: at.String(), Message: problem}}
+			return failure
 		}
 	}
 	return nil

@@ -41,6 +41,7 @@ type Config struct {
 type REST struct {
 	changes.Questions[Transaction, *Transaction]
 	Config
+	opened  opened
 	answers *apistorage.Budget
 }
 
@@ -85,6 +86,9 @@ func (r *REST) answer(ctx context.Context, t *Transaction, options *metav1.Creat
 			return err
 		}
 	}
+	if t.Spec.Stage != "" {
+		return r.stage(ctx, t, request.NamespaceValue(ctx), len(options.DryRun) > 0)
+	}
 	return r.run(ctx, t, request.NamespaceValue(ctx), len(options.DryRun) > 0)
 }
 
@@ -107,6 +111,14 @@ func (r *REST) record(ctx context.Context, name string) (*sqlstore.Record, error
 
 // Get implements rest.Getter: it returns what became of a transaction of the user.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	if caller, ok := request.UserFrom(ctx); ok {
+		if found, done, err := r.opened.of(name, caller.GetName()); err == nil {
+			defer done()
+			t := &Transaction{Status: found.status}
+			t.Name = name
+			return t, nil
+		}
+	}
 	found, err := r.record(ctx, name)
 	if err != nil {
 		return nil, err

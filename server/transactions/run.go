@@ -196,6 +196,11 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 	var written int
 	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
 		written = len(writes)
+		if t.Spec.Stage == Commit { // its requests were no operations
+			t.Status.Operations, stored.Rows = r.results(writes)
+			stored.Status = t.Status
+			return json.Marshal(stored)
+		}
 		rows := map[string]int64{}
 		for i, w := range writes {
 			rows[w.UID] = int64(i) + 1
@@ -223,7 +228,7 @@ func (s *Status) committed(first, last int64, rows []int64) error {
 	s.ResourceVersion = fmt.Sprint(last)
 	for i := range s.Operations {
 		result := &s.Operations[i]
-		if rows[i] == 0 {
+		if result.Unchanged = rows[i] == 0; result.Unchanged {
 			if err := result.unwritten(); err != nil {
 				return err
 			}

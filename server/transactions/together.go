@@ -22,10 +22,13 @@ import (
 func (r *REST) again(ctx context.Context, name string, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
-		if !errors.Is(err, sqlstore.ErrConflict) {
+		if err == nil {
+			return nil
+		}
+		if err := r.unused(ctx, name); err != nil { // a client that got no answer has sent it twice, and the other one was committed meanwhile
 			return err
 		}
-		if err := r.unused(ctx, name); err != nil {
+		if !errors.Is(err, sqlstore.ErrConflict) {
 			return err
 		}
 		if n == attempts {
@@ -81,16 +84,7 @@ func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlsto
 		if c.Writes = len(writes); c.Writes == 0 {
 			return nil, errNothing
 		}
-		for i, w := range writes {
-			kind, ok := r.Served.KindOf(schema.GroupResource{Group: w.Resource.Group, Resource: w.Resource.Name})
-			if !ok { // it is no object of the API
-				continue
-			}
-			stored.Rows = append(stored.Rows, int64(i)+1)
-			stored.Status.Operations = append(stored.Status.Operations, Result{
-				Verb: Verb(w.Operation), APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
-			})
-		}
+		stored.Status.Operations, stored.Rows = r.results(writes)
 		return json.Marshal(stored)
 	})
 	switch {
@@ -107,4 +101,19 @@ func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlsto
 	}
 	c.Revision = first + int64(c.Writes)
 	return nil
+}
+
+// results returns what becomes of writes, and which rows after the record of the transaction they are.
+func (r *REST) results(writes []sqlstore.Gathered) (results []Result, rows []int64) {
+	for i, w := range writes {
+		kind, ok := r.Served.KindOf(schema.GroupResource{Group: w.Resource.Group, Resource: w.Resource.Name})
+		if !ok { // it is no object of the API
+			continue
+		}
+		rows = append(rows, int64(i)+1)
+		results = append(results, Result{
+			Verb: Verb(w.Operation), APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID,
+		})
+	}
+	return results, rows
 }

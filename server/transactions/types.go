@@ -22,7 +22,20 @@ type Transaction struct {
 type Spec struct {
 	Require    []Requirement `json:"require,omitempty" doc:"What must be so for the transaction to be committed."`
 	Operations []Operation   `json:"operations,omitempty" doc:"The writes in their order. Each sees what the ones before it have written."`
+
+	Stage      Stage  `json:"stage,omitempty" doc:"Instead of operations. Open opens the transaction: requests of the same user with its name in the header Sqube-Transaction join it, at this server alone. Commit commits what they have written, Drop drops it."`
+	OpenWithin string `json:"openWithin,omitempty" doc:"With Open, the time until it is dropped if it was not committed, such as 30m. Default 10m, at most 1h. Without any request, it is dropped after a minute."`
 }
+
+// Stage is what is done with an open transaction.
+type Stage string
+
+// The stages.
+const (
+	Open   Stage = "Open"
+	Commit Stage = "Commit"
+	Drop   Stage = "Drop"
+)
 
 // Verb is what an operation does.
 type Verb string
@@ -85,6 +98,7 @@ type Status struct {
 	User            string       `json:"user,omitempty" doc:"Who made it."`
 	AuditID         string       `json:"auditID,omitempty" doc:"The id of the request in the audit log."`
 	Time            *metav1.Time `json:"time,omitempty" doc:"When it was committed."`
+	OpenUntil       *metav1.Time `json:"openUntil,omitempty" doc:"When it will be dropped, if it is open."`
 	Operations      []Result     `json:"operations,omitempty" doc:"What became of each operation."`
 }
 
@@ -97,6 +111,7 @@ type Result struct {
 	Name            string                `json:"name"`
 	UID             string                `json:"uid,omitempty"`
 	ResourceVersion string                `json:"resourceVersion,omitempty" doc:"The object's resourceVersion after the transaction, or that of its deletion."`
+	Unchanged       bool                  `json:"unchanged,omitempty" doc:"The object was already so: nothing was written."`
 	Warnings        []string              `json:"warnings,omitempty" doc:"What a request would have got as warnings."`
 	Object          *apiextensionsv1.JSON `json:"object,omitempty" doc:"The answer to the operation. A get of the transaction does not have it."`
 }

@@ -29,6 +29,8 @@ func ClientError(err error) error {
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrTransactionTooLarge):
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case errors.Is(err, sqlstore.ErrCompacted): // to a get; lists say more
+		return apierrors.NewResourceExpired("the transaction reads a state that is no longer kept: without history, it can't stay open for longer than --retention")
 	case errors.Is(err, dialect.ErrFull):
 		return unavailable("the datastore's disk is full: reads still work, and writes will work once there is space again")
 	case errors.Is(err, dialect.ErrMoved):

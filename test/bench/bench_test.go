@@ -32,6 +32,7 @@ func TestQuickRun(t *testing.T) {
 		"size":          {"--sqube sqlite --floor=false --writes 40 --gets 40 --objects 200", "sqube-sqlite"},
 		"watches":       {"--sqube sqlite", "sqube-sqlite floor"},
 		"busy":          {"--sqube sqlite --floor=false", "sqube-sqlite"},
+		"transactions":  {"--sqube sqlite --floor=false", "sqube-sqlite"},
 		"wear":          {"--floor=false --rounds 2 --writes 40 --duration 2s", "sqube-sqlite sqube-postgres"},
 		"churn":         {"--sqube sqlite --floor=false --updates 100 --settle 1ms", "sqube-sqlite"},
 		"clients":       {"--sqube sqlite --floor=false", "sqube-sqlite"},

@@ -60,7 +60,7 @@ func deleteFailed(s *session, ctx context.Context) (result, error) {
 			return err == nil, err
 		})
 	})
-	return perPod(r, s.sizes.Pods/3), err
+	return perPart(r, s.sizes.Pods/3), err
 }
 
 // deleteNamespace deletes the namespace and waits until it is gone.
@@ -75,11 +75,11 @@ func deleteNamespace(s *session, ctx context.Context) (result, error) {
 			return isStatus(err, http.StatusNotFound), nil
 		})
 	})
-	return perPod(r, s.sizes.Pods/2), err
+	return perPart(r, s.sizes.Pods/2), err
 }
 
-// perPod divides the CPU time of one operation by the number of pods that it concerns.
-func perPod(r result, pods int) result {
-	r.CPU, r.DatabaseCPU = r.CPU/figure(max(1, pods)), r.DatabaseCPU/figure(max(1, pods))
+// perPart divides the CPU time of one operation by the number of objects that it concerns.
+func perPart(r result, objects int) result {
+	r.CPU, r.DatabaseCPU = r.CPU/figure(max(1, objects)), r.DatabaseCPU/figure(max(1, objects))
 	return r
 }

@@ -20,6 +20,7 @@ var suites = []suite{
 	{name: "size", phases: sizePhases},
 	{name: "watches", phases: watchesPhases},
 	{name: "busy", phases: busyPhases},
+	{name: "transactions", phases: transactionPhases},
 	// An hour includes what a server does only occasionally.
 	{name: "wear", phases: wearPhases, sizes: func(s *sizes) { s.Duration = time.Hour }},
 	{name: "history", phases: historyPhases},
