@@ -253,12 +253,12 @@ func endsWithContext(api *handlers.API, custom *crd.Server) func(*request.Reques
 }
 
 // limit queues or rejects requests while too many run: by priority and fairness (KEP-1040), or by number alone if that is
-// off. The requests of a transaction run one after the other in the place of the one that made it: if each needed another one, transactions
-// could wait for each other.
+// off. What the server itself requests for a transaction runs in the place of its request: if each needed another one, transactions could wait
+// for each other.
 func (s *Server) limit(next http.Handler) http.Handler {
 	limited := s.limitOthers(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if sqlstore.TransactionFrom(r.Context()) != nil {
+		if sqlstore.TransactionFrom(r.Context()) != nil && loopback.Made(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -3,11 +3,13 @@ package server
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/sqlstore"
@@ -23,13 +25,13 @@ func (s *Server) withAudit(next http.Handler) http.Handler {
 	others := apifilters.WithAudit(next, backend, policy, longRunning)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := sqlstore.TransactionFrom(r.Context())
-		if t == nil {
+		if info, ok := request.RequestInfoFrom(r.Context()); t == nil || ok && slices.Contains(reading, info.Verb) {
 			others.ServeHTTP(w, r)
 			return
 		}
 		held := t.Kept(s, func() any {
-			h := &heldEvents{transaction: t, room: 2 * s.options.Transactions.MaxBytes.Value()}
-			t.AtEnd(func(outcome sqlstore.Outcome) { h.record(backend, outcome) })
+			h := &heldEvents{transaction: t, backend: backend, room: 4 * s.options.Transactions.MaxBytes.Value()}
+			t.AtEnd(h.record)
 			return h
 		}).(*heldEvents)
 		apifilters.WithAudit(next, held, policy, longRunning).ServeHTTP(w, r)
@@ -39,13 +41,20 @@ func (s *Server) withAudit(next http.Handler) http.Handler {
 // heldEvents are the audit events of the operations of a transaction.
 type heldEvents struct {
 	transaction *sqlstore.Transaction
+	backend     audit.Sink
 
 	mu     sync.Mutex
 	events []*auditinternal.Event
-	room   int64 // for bytes of objects
+	room   int64 // for bytes
 }
 
-// ProcessEvents implements audit.Sink. What does not fit is left out of an event: that of the transaction has all of it.
+// reading are the verbs of requests that write nothing.
+var reading = []string{"get", "list", "watch"}
+
+// eventBytes is what an event takes without its objects.
+const eventBytes = 2 << 10
+
+// ProcessEvents implements audit.Sink. What does not fit is recorded at once, as of an open transaction.
 func (h *heldEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +65,7 @@ func (h *heldEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 			held.Annotations = map[string]string{}
 		}
 		held.Annotations[transactions.NameAnnotation] = h.transaction.Name()
-		size := 0
+		size := eventBytes
 		if held.RequestObject != nil {
 			size += len(held.RequestObject.Raw)
 		}
@@ -64,7 +73,9 @@ func (h *heldEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 			size += len(held.ResponseObject.Raw)
 		}
 		if h.room -= int64(size); h.room < 0 {
-			held.RequestObject, held.ResponseObject = nil, nil
+			held.Annotations[transactions.OutcomeAnnotation] = "open"
+			h.backend.ProcessEvents(&held)
+			continue
 		}
 		h.events = append(h.events, &held)
 	}
@@ -73,7 +84,7 @@ func (h *heldEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 
 // record passes the events on, with the outcome of the transaction. Those of an attempt that is made again are dropped, as the attempts of
 // other writes have none.
-func (h *heldEvents) record(backend audit.Sink, outcome sqlstore.Outcome) {
+func (h *heldEvents) record(outcome sqlstore.Outcome) {
 	h.mu.Lock()
 	events := h.events
 	h.events = nil
@@ -88,5 +99,5 @@ func (h *heldEvents) record(backend audit.Sink, outcome sqlstore.Outcome) {
 	for _, event := range events {
 		event.Annotations[transactions.OutcomeAnnotation] = said
 	}
-	backend.ProcessEvents(events...)
+	h.backend.ProcessEvents(events...)
 }

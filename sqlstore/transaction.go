@@ -249,6 +249,11 @@ func (t *Transaction) require(k objectKey, r *Record) error {
 	return nil
 }
 
+// Require has the commit fail unless an object still has that revision then. It need not have been there when the transaction began.
+func (t *Transaction) Require(resource Resource, key string, revision int64) error {
+	return t.require(objectKey{resource, key}, &Record{Revision: revision})
+}
+
 // reads reports whether a query reads the state of the transaction, not one that its caller has named.
 func (t *Transaction) reads(q Query) bool { return q.Revision == 0 || q.Revision == t.base }
 

@@ -152,7 +152,7 @@ func (b *coreStorages) addWorkloads(allocators *serviceAllocators) error {
 	b.storages["nodes/status"] = nodes.Status
 	b.storages["nodes/proxy"] = nodes.Proxy
 	b.storages["endpoints"] = endpoints
-	allocateInTransactions(services.Store)
+	allocateInTransactions(services.Store, b.client.NetworkingV1())
 	b.storages["services"] = services
 	b.storages["services/status"] = serviceStatus{statuses}
 	b.storages["services/proxy"] = serviceProxy

@@ -3,6 +3,8 @@ package resources
 import (
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,18 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // Addresses and node ports of Services are allocated outside of the transaction that writes a Service, so that nobody else gets them while
 // it is open. They are released at its end: those of a refused transaction that it has allocated, those of a committed one that it no longer
-// uses. Its dry run allocates none.
+// uses. Its dry run allocates none. Addresses that no Service has are released after a minute as leaked, so the commit requires that those of
+// its Services are still allocated.
 
 // allocateInTransactions has the hooks of the storage of Services finish at the end of the transaction that a request is part of.
-func allocateInTransactions(store *genericregistry.Store) {
+func allocateInTransactions(store *genericregistry.Store, addresses networkingclient.IPAddressesGetter) {
 	beginCreate, beginUpdate, afterDelete := store.BeginCreate, store.BeginUpdate, store.AfterDelete
 	store.BeginCreate = func(ctx context.Context, service runtime.Object, options *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 		t := sqlstore.TransactionFrom(ctx)
@@ -31,6 +36,10 @@ func allocateInTransactions(store *genericregistry.Store) {
 		finish, err := beginCreate(ctx, service, options)
 		if t == nil || err != nil {
 			return finish, err
+		}
+		if err := requireAddresses(ctx, t, addresses, service, &api.Service{}); err != nil {
+			finish(ctx, false)
+			return nil, err
 		}
 		return finishAtEnd(t, finish, true), nil
 	}
@@ -42,6 +51,10 @@ func allocateInTransactions(store *genericregistry.Store) {
 		finish, err := beginUpdate(ctx, service, old, options)
 		if t == nil || err != nil {
 			return finish, err
+		}
+		if err := requireAddresses(ctx, t, addresses, service, old); err != nil {
+			finish(ctx, false)
+			return nil, err
 		}
 		return finishAtEnd(t, finish, false), nil
 	}
@@ -60,6 +73,35 @@ func allocateInTransactions(store *genericregistry.Store) {
 		}
 	}
 }
+
+// requireAddresses has the transaction require the addresses that a Service has got.
+func requireAddresses(ctx context.Context, t *sqlstore.Transaction, addresses networkingclient.IPAddressesGetter, service, old runtime.Object) error {
+	if t.DryRun || !addressObjects() {
+		return nil
+	}
+	had := old.(*api.Service).Spec.ClusterIPs
+	for _, ip := range service.(*api.Service).Spec.ClusterIPs {
+		parsed := net.ParseIP(ip) // not None
+		if parsed == nil || slices.Contains(had, ip) {
+			continue
+		}
+		name := parsed.String()
+		address, err := addresses.IPAddresses().Get(sqlstore.WithTransaction(ctx, nil), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		revision, err := strconv.ParseInt(address.ResourceVersion, 10, 64)
+		if err == nil {
+			err = t.Require(ipAddresses, name, revision)
+		}
+		if err != nil {
+			return apistorage.ClientError(err)
+		}
+	}
+	return nil
+}
+
+var ipAddresses = sqlstore.Resource{Group: "networking.k8s.io", Name: "ipaddresses"}
 
 // finishAtEnd returns a function that calls finish at the end of a transaction if the write was gathered, and at once if it was refused.
 // If it is not known what was committed, both what was allocated and what would be released stay allocated, until they are repaired.

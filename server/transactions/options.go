@@ -44,7 +44,8 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// limits returns the bounds of one transaction. Beside its objects, it may write those that admission writes for it, such as a quota.
+// limits returns the bounds of one transaction. Beside its objects, it may write those that admission writes for it, such as a quota, and
+// require others, such as the addresses of Services.
 func (o *Options) limits() sqlstore.TransactionLimits {
-	return sqlstore.TransactionLimits{Objects: 2*o.MaxOperations + 100, Bytes: o.MaxBytes.Value()}
+	return sqlstore.TransactionLimits{Objects: 4*o.MaxOperations + 100, Bytes: o.MaxBytes.Value()}
 }

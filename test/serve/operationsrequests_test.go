@@ -257,7 +257,7 @@ func (f *operated) audited(t *testing.T) {
 		clear(events)
 		for line := range strings.Lines(string(text)) {
 			var e auditv1.Event
-			if json.Unmarshal([]byte(line), &e) == nil && e.Stage == auditv1.StageResponseComplete && e.Verb != "get" {
+			if json.Unmarshal([]byte(line), &e) == nil && e.Stage == auditv1.StageResponseComplete && e.Verb == "create" {
 				events[e.Annotations["history.sqube.io/transaction"]] = append(events[e.Annotations["history.sqube.io/transaction"]], e)
 			}
 		}
