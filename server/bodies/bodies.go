@@ -51,7 +51,7 @@ type Limiter struct {
 	budget *apistorage.Budget
 	// maxBytes is the limit that the handlers enforce, of which a little more is read. 0 means no limit.
 	maxBytes int64
-	// raw means that JSON is kept as it was sent, for the most part: its length alone says what it takes.
+	// raw means that JSON is kept as it was sent, for the most part: its length says what it takes below rawDepth.
 	raw bool
 }
 
@@ -59,6 +59,9 @@ type Limiter struct {
 func NewLimiter(maxBytes int64) *Limiter {
 	return &Limiter{budget: apistorage.NewBudget(budgetBytes), maxBytes: maxBytes}
 }
+
+// rawDepth is how deep the containers are of such a body that are decoded at once.
+const rawDepth = 5
 
 // rawBytes is how many bytes a byte of such a body takes, with its copies.
 const rawBytes = 5
@@ -105,7 +108,7 @@ func (l *Limiter) Limit(next http.HandlerFunc, kinds Kinds) http.HandlerFunc {
 		case mediaType == runtime.ContentTypeProtobuf:
 			b.count = func(data []byte, c *counter) error { return countProtobuf(data, kinds, c) }
 		case l.raw:
-			b.count = func([]byte, *counter) error { return nil }
+			b.count = countOutline
 			b.factor = rawBytes
 		default:
 			b.count = countJSON

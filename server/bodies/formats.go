@@ -87,6 +87,32 @@ func countJSON(data []byte, c *counter) error {
 	return nil
 }
 
+// countOutline is countJSON for what is not deeper than rawDepth.
+func countOutline(data []byte, c *counter) error {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		var err error
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i+1)
+		case '{', '[':
+			if depth++; depth <= rawDepth {
+				err = c.object()
+			}
+		case '}', ']':
+			depth--
+		case ',':
+			if depth <= rawDepth {
+				err = c.value()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // endOfString returns the index of the quote that ends a JSON string.
 func endOfString(data []byte, begin int) int {
 	for i := begin; ; i++ {
