@@ -178,7 +178,7 @@ func (c *shownConsole) refusesWrites(source string) {
 	want := "this is a copy of " + source + ", which can't be changed"
 	for _, write := range [][2]string{
 		{"POST", "/api/v1/namespaces/default/configmaps"}, {"PUT", "/api/v1/namespaces/default/configmaps/settings"}, {"PATCH", "/api/v1/namespaces/default/configmaps/settings"},
-		{"DELETE", "/api/v1/namespaces/default/configmaps/settings"}, {"POST", "/api/v1/namespaces/default/serviceaccounts/default/token"},
+		{"DELETE", "/api/v1/namespaces/default/configmaps/settings"}, {"POST", "/api/v1/namespaces/default/serviceaccounts/default/token"}, {"POST", "/apis/history.sqube.io/v1alpha1/transactions"},
 		{"DELETE", "/apis/history.sqube.io/v1alpha1/namespaces/default/changes?fieldSelector=resource=configmaps,name=settings"},
 	} {
 		if code, body := c.do(write[0], write[1], "{}"); code != http.StatusMethodNotAllowed || !strings.Contains(body, want) {
