@@ -61,7 +61,7 @@ func TestChanges(t *testing.T) {
 		t.Run("transactions", f.transactions)
 		t.Run("transactions as one", f.transactionsAsOne)
 		t.Run("transactions in the database", func(t *testing.T) { f.historyOfTransactions(t, engine.Datastore) })
-		t.Run("all or nothing", f.allOrNothing)
+		t.Run("collections", f.allOrNothing)
 		t.Run("authors in the database", func(t *testing.T) { f.databaseKnowsAuthors(t, engine.Datastore) })
 		t.Run("owners", f.owners)
 		t.Run("secrets", f.secretValues)

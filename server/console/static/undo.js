@@ -6,7 +6,7 @@ import { ago, author } from './format.js';
 import { dialog } from './help.js';
 import { undo } from './history.js';
 
-const verbs = { create: 'bring back', apply: 'change back', delete: 'delete', leave: 'leave as it is' };
+const verbs = { create: 'bring back', update: 'change back', delete: 'delete', leave: 'leave as it is' };
 const results = { done: 'done', failed: 'failed', notTried: 'not tried' };
 
 /** undoDialog shows the plan of an undo and applies it if the user wants. */
