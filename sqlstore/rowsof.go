@@ -19,24 +19,14 @@ func SplitAuditID(id string) (transaction, auditID string) {
 	return "", id
 }
 
-// RowsOf returns the revisions of the record of the last transaction with a name, and of its last row. Both are 0 if history has none. If
-// history does not have how many rows there are, the latter is 0.
+// RowsOf returns the revisions of the record of the last transaction with a name, and of its last row; 0 if history has none.
 func (s *Store) RowsOf(ctx context.Context, name string) (record, last int64, err error) {
-	note := func(operation dialect.Operation, id int64, fields string) {
-		if operation == dialect.Create {
-			record = id
-			if fields != "" {
-				last = id + (&Record{Fields: fields}).Rows()
-			}
-		}
-	}
-	b := s.statement().add("SELECT id, operation, fields FROM log WHERE replaced_by IS NULL")
+	b := s.statement().add("SELECT id, fields FROM log WHERE replaced_by IS NULL AND operation = 'create'")
 	b.add(" AND api_group = " + b.arg(Transactions.Group) + " AND resource = " + b.arg(Transactions.Name) + " AND key = " + b.arg(name))
 	err = s.run(ctx, b, func(row dialect.Row) error {
-		var operation, fields string
-		var id int64
-		err := row.Scan(&id, &operation, &fields)
-		note(dialect.Operation(operation), id, fields)
+		var fields string
+		err := row.Scan(&record, &fields)
+		last = record + (&Record{Fields: fields}).Rows()
 		return err
 	})
 	if err != nil || record != 0 {
@@ -45,14 +35,12 @@ func (s *Store) RowsOf(ctx context.Context, name string) (record, last int64, er
 	creation := string(dialect.Create) // of a record that was changed since, or has expired
 	q := history.Query{Resource: &Transactions, Name: name, Operation: &creation, NewestFirst: true, Lazy: true}
 	err = s.Changes(ctx, q, func(c *history.Change) error {
-		if err := c.Load(ctx); err != nil && !errors.Is(err, history.ErrForgotten) {
-			return err
-		}
-		note(c.Operation, c.ID, c.LogRow.Fields)
+		record = c.ID
 		return errEnough
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
+	if record == 0 || !errors.Is(err, errEnough) {
+		return 0, 0, err
 	}
+	_, last, err = s.TransactionAt(ctx, record)
 	return record, last, err
 }

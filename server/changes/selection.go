@@ -157,10 +157,7 @@ func (s *Selection) BetweenRowsOf(ctx context.Context, store *sqlstore.Store, na
 	if err != nil || record == 0 {
 		return false, err
 	}
-	s.Between(record, 0)
-	if last != 0 {
-		s.Between(0, last+1)
-	}
+	s.Between(record, last+1)
 	return true, nil
 }
 

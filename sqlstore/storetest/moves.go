@@ -269,10 +269,17 @@ func testTransactionsInHistory(t *testing.T, open Opener) {
 	gone := &sqlstore.Write{Operation: dialect.Delete, Resource: sqlstore.Transactions, Key: found.Key, Name: found.Key, Previous: found, Labels: "{}", Fields: "{}"}
 	must(t, b.Store, gone)
 
+	rows := func() {
+		t.Helper()
+		if first, end, err := b.RowsOf(t.Context(), "short-lived"); err != nil || first != record || end != record+3 {
+			t.Errorf("the transaction with the record %d is known from %d to %d, %v", record, first, end, err)
+		}
+	}
 	checkStates(t, b.Store, from, last)
 	for _, upTo := range []int64{record + 1, record + 4, revision(t, b.Store).Revision} { // within it, too
 		harness.Must(t, b.Compact(t.Context(), upTo))
 		checkWhole(t, b.Store, record, record+3)
+		rows()
 		checkStates(t, b.Store, from, last)
 	}
 	err = engine.EditPast(t.Context(), "api_group = ? AND resource = ?", []any{history.Transactions.Group, history.Transactions.Name}, func(blocks []*dialect.Block) (_ []int64, put []*dialect.Block, err error) {
@@ -287,6 +294,17 @@ func testTransactionsInHistory(t *testing.T, open Opener) {
 	})
 	harness.Must(t, err)
 	checkWhole(t, b.Store, record, record+3)
+	rows()
+	if first, end, err := b.RowsOf(t.Context(), "unknown"); err != nil || first != 0 || end != 0 {
+		t.Errorf("a transaction that never was is known from %d to %d, %v", first, end, err)
+	}
+	tx, ctx = begin(t, b.Store, "short-lived") // the name is free again
+	if record, err = commit(ctx, tx); err != nil {
+		t.Fatal(err)
+	}
+	if first, end, err := b.RowsOf(t.Context(), "short-lived"); err != nil || first != record || end != record {
+		t.Errorf("the second transaction of the name, %d, is known from %d to %d, %v", record, first, end, err)
+	}
 }
 
 // testAmbiguousTransactions makes commits of transactions fail before they do anything, or after they have taken effect. The record tells
