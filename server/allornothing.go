@@ -50,6 +50,8 @@ func (s *Server) withAllOrNothing(api *handlers.API) func(http.Handler) http.Han
 				codecs.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf("%s must be true or false, not %q", allOrNothing, r.URL.Query().Get(allOrNothing))))
 			case !asked:
 				next.ServeHTTP(w, r)
+			case !s.options.Transactions.Serve:
+				codecs.WriteError(w, r, apierrors.NewBadRequest(allOrNothing+" takes a transaction, and this server has none (--transactions)"))
 			case info.APIGroup == changes.GroupVersion.Group, !api.Serves(of.WithVersion(info.APIVersion).GroupVersion(), info.Resource) && !s.crd.Defines(of):
 				codecs.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf("%s is only for objects that this server stores, not for %s", allOrNothing, of)))
 			default:

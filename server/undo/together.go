@@ -47,9 +47,6 @@ func (p *planner) apart(steps []Step, most int) string {
 		if steps[i].Action == Create && p.defined[k.full()] {
 			return fmt.Sprintf("objects of %s can be created only after its definition was established", k.full())
 		}
-		if steps[i].Action == Create && k.of(namespaces) {
-			return "objects can be created in a namespace only after that was committed"
-		}
 	}
 	if writes > most {
 		return fmt.Sprintf("it has more than the %d objects that a transaction can have", most)
