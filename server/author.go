@@ -29,7 +29,7 @@ type impersonatorKey struct{}
 // withImpersonator notes for withAuthor who was authenticated if they impersonate somebody, which replaces them.
 func withImpersonator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if by, ok := request.UserFrom(r.Context()); ok && r.Method != http.MethodGet && r.Header.Get(authenticationv1.ImpersonateUserHeader) != "" {
+		if by, ok := request.UserFrom(r.Context()); ok && r.Header.Get(authenticationv1.ImpersonateUserHeader) != "" {
 			r = r.WithContext(context.WithValue(r.Context(), impersonatorKey{}, by))
 		}
 		next.ServeHTTP(w, r)

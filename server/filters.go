@@ -116,6 +116,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		},
 		func(h http.Handler) http.Handler { return s.history.transactions.Join(h, longRunning) },
 		s.withAuthor,
+		s.withWriteLimits,
 		s.withPast,
 		s.written.byClients,
 		withMemoryAccount,

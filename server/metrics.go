@@ -61,7 +61,7 @@ var registerMetrics = sync.OnceValue(func() error {
 		}
 		return all, nil
 	})
-	return errors.Join(append(errs, legacyregistry.CustomRegister(stores), legacyregistry.CustomRegister(certificates), legacyregistry.CustomRegister(schemas))...)
+	return errors.Join(append(errs, legacyregistry.CustomRegister(stores), legacyregistry.CustomRegister(certificates), legacyregistry.CustomRegister(schemas), legacyregistry.CustomRegister(unconfirmed))...)
 })
 
 // observeRequest records an access to the objects of a resource in the database. To upstream's metrics, it is a request to etcd.

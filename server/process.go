@@ -50,6 +50,7 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	if err == nil {
 		defer certificates.add(s)()
 		defer schemas.add(s)()
+		defer unconfirmed.add(s)()
 		if p.Built != nil {
 			go p.Built(ctx, s)
 		}

@@ -171,6 +171,13 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 			}
 		})
 	}
+	if s.options.ReadOnly == "" {
+		tasks.start("unconfirmed transactions", func() {
+			if s.bootstrap.Wait(ctx) == nil && s.crd.Wait(ctx) {
+				s.history.taker.Run(ctx)
+			}
+		})
+	}
 	tasks.start("controllers", func() {
 		// Controllers read discovery, and objects that bootstrap creates.
 		if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {

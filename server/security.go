@@ -8,6 +8,7 @@ import (
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/pki"
+	"github.com/sqube/sqube/server/writelimits"
 )
 
 // security authenticates, authorizes and audits requests.
@@ -15,6 +16,7 @@ type security struct {
 	accounts       *access.ServiceAccounts
 	authentication *access.Authentication
 	authorization  *access.Authorization
+	limiter        *writelimits.Limiter // nil without RBAC, whose bindings it follows
 	audit          *audit.Log
 	serving        *pki.Serving
 }
@@ -43,6 +45,11 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	}
 	if s.authorization, err = access.NewAuthorization(running, o.Access, cluster); err != nil {
 		return nil, err
+	}
+	if s.authorization.RBAC {
+		if s.limiter, err = writelimits.New(b.store, b.informers.Rbac().V1()); err != nil {
+			return nil, err
+		}
 	}
 	pair := b.pki.Serving
 	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -39,6 +41,7 @@ type timeMachine struct {
 	group        *genericapiserver.APIGroupInfo
 	definitions  []*apiextensionsv1.CustomResourceDefinition // of its resources, for OpenAPI
 	custom       *crd.Server
+	taker        *transactions.Taker
 }
 
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
@@ -47,7 +50,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	}
 	options := b.options.Transactions
 	made := transactions.NewREST(transactions.Config{
-		Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Authorizer: s.authorization.Authorizer, Options: options,
+		Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Authorizer: s.authorization.Authorizer, Client: b.client, Options: options,
 	})
 	undos := undo.NewREST(undo.Config{Log: log, OnBehalf: b.onBehalf, MostTogether: options.MaxOperations, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
 		committed, err := made.Together(ctx, prefix, work)
@@ -61,10 +64,14 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	}
 	definitions := []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()}
 	if options.Serve {
-		storages[transactions.Resource] = made
+		storages[transactions.Resource], storages[transactions.ConfirmResource] = made, transactions.NewConfirm(made)
 		definitions = append(definitions, transactions.Definition())
 	}
-	return &timeMachine{log: log, custom: a.crd, storages: storages, group: changes.Group(storages), definitions: definitions, transactions: made}
+	server := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}
+	return &timeMachine{
+		log: log, custom: a.crd, storages: storages, group: changes.Group(storages), definitions: definitions, transactions: made,
+		taker: &transactions.Taker{REST: made, Undo: undo.NewTaker(log, b.loopback.Config(), server), Server: b.loopback.Config(), ServerID: b.id, Log: slog.Default()},
+	}
 }
 
 // historyTypes are the types of all kinds with those of this group, which have no owners of fields, since they are not stored.

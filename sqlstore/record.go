@@ -11,6 +11,12 @@ import (
 // Transactions has the records of transactions. They are no objects of the API.
 var Transactions = history.Transactions
 
+// Unconfirmed has what the server has to take back if it is not confirmed, by the name of the transaction.
+var Unconfirmed = Resource{Group: InternalGroup, Name: "unconfirmed"}
+
+// Written has how much users have written lately whose writes are limited.
+var Written = Resource{Group: InternalGroup, Name: "written"}
+
 // TransactionID returns the audit id of the rows of a transaction: its name, and the audit id of the request that made it.
 func TransactionID(name, auditID string) string {
 	return history.TransactionMark + name + "/" + auditID

@@ -48,6 +48,8 @@ type Transaction struct {
 	// AuditID is that of the transaction's request, and DryRun whether it will not be committed. Set both before the first write.
 	AuditID string
 	DryRun  bool
+	// Confirmation says how it must be confirmed. It is set before the first write, too.
+	Confirmation Confirmation
 
 	life      life
 	revisions atomic.Int64 // the last provisional revision that it has issued
@@ -131,6 +133,12 @@ func (t *Transaction) author(ctx context.Context) Author {
 	a := AuthorFrom(ctx)
 	a.AuditID = TransactionID(t.name, a.AuditID)
 	return a
+}
+
+// Confirmation says how a transaction must be confirmed.
+type Confirmation struct {
+	Within        time.Duration // 0 if it need not be
+	UnlessHealthy bool          // being healthy confirms it
 }
 
 // Name returns the name of the transaction.

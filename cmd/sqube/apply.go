@@ -102,7 +102,7 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 		}
 		return err
 	}
-	return w.end()
+	return w.end(cmd.Context())
 }
 
 // applyAll adds objects to a transaction.

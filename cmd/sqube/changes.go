@@ -30,6 +30,7 @@ type changesOptions struct {
 	paths        []string
 	newest       bool
 	watch        bool
+	onlyWaiting  bool
 	output       string
 }
 
@@ -72,6 +73,7 @@ func (o *changesOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.paths, "field", nil, "Only updates of this field or of one in it, such as .spec.replicas; if repeated, of each.")
 	fs.BoolVar(&o.newest, "newest-first", false, "List the newest changes first.")
 	fs.BoolVarP(&o.watch, "watch", "w", false, "Go on with the changes that happen from now on.")
+	fs.BoolVar(&o.onlyWaiting, "unconfirmed", false, "List the transactions that wait to be confirmed instead. The server takes them back at their deadlines.")
 	fs.StringVarP(&o.output, "output", "o", "", "'wide' for more columns, 'json' for one JSON object on each line.")
 }
 
@@ -92,6 +94,9 @@ func (o *changesOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := o.load(); err != nil {
 		return err
+	}
+	if o.onlyWaiting {
+		return o.printUnconfirmed(cmd.Context(), cmd.OutOrStdout())
 	}
 	log, err := o.log(args)
 	if err != nil {

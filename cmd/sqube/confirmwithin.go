@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/transaction"
 )
 
@@ -18,7 +22,7 @@ type confirmFlags struct {
 }
 
 func (f *confirmFlags) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&f.within, "confirm-within", 0, "Have the server take everything back unless you confirm it (sqube confirm) by then, such as 10m.")
+	fs.DurationVar(&f.within, "confirm-within", 0, "Have the server take everything back unless you confirm it by then, such as 10m: with sqube confirm, or on a terminal by pressing y.")
 	fs.BoolVar(&f.unlessHealthy, "unless-healthy", false, "With --confirm-within, it is also confirmed if everything that was written is at rest and healthy by then.")
 }
 
@@ -39,4 +43,37 @@ func confirmHint(out io.Writer, command string, r *transaction.Result) {
 	if r.Deadline != nil {
 		fmt.Fprintf(out, "To keep this, confirm it until %s: %s confirm %s\n", r.Deadline.Format(time.TimeOnly), command, r.Name)
 	}
+}
+
+// confirmByKey confirms transactions that must be confirmed if somebody presses a key, on a terminal. Otherwise they can be confirmed later.
+func confirmByKey(ctx context.Context, client *transaction.Client, in io.Reader, out io.Writer, results ...*transaction.Result) error {
+	file, ok := in.(*os.File)
+	if !ok || !onTerminal(in) || len(results) == 0 || results[0].Deadline == nil {
+		return nil
+	}
+	fmt.Fprint(out, "Press y to confirm now, or any other key to end. ")
+	key, err := pressed(file)
+	fmt.Fprintln(out)
+	if err != nil || key != 'y' && key != 'Y' {
+		return nil
+	}
+	for _, r := range results {
+		if _, err := client.Confirm(ctx, r.Name); err != nil {
+			return terminal.OneLine(err)
+		}
+		fmt.Fprintf(out, "%s is confirmed\n", terminal.Printable(r.Name))
+	}
+	return nil
+}
+
+// pressed returns the key that is pressed on a terminal.
+func pressed(file *os.File) (key byte, err error) {
+	before, err := term.MakeRaw(int(file.Fd()))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = term.Restore(int(file.Fd()), before) }() // a terminal that is gone needs no settings
+	one := make([]byte, 1)
+	_, err = file.Read(one)
+	return one[0], err
 }

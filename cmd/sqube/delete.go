@@ -103,7 +103,7 @@ func (o *deleteOptions) run(cmd *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	return w.end()
+	return w.end(cmd.Context())
 }
 
 // live returns an object as it is, nil if there is none.

@@ -122,7 +122,10 @@ func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return committed(err)
 	}
-	return o.print(cmd, done)
+	if err := o.print(cmd, done); err != nil {
+		return err
+	}
+	return confirmByKey(cmd.Context(), client, cmd.InOrStdin(), cmd.ErrOrStderr(), done)
 }
 
 // committed returns the error of a commit, which says what became of it.

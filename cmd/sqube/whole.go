@@ -91,7 +91,7 @@ func (o *wholeOptions) writer(cmd *cobra.Command, done string) (*wholeWriter, er
 	if err != nil {
 		return nil, err
 	}
-	w := &wholeWriter{o: o, client: client, done: done, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), command: cmd.Root().CommandPath()}
+	w := &wholeWriter{o: o, client: client, done: done, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), command: cmd.Root().CommandPath()}
 	w.differ = &differ{diffOptions: &diffOptions{cluster: o.cluster}, out: w.out, notes: w.notes}
 	return w, nil
 }
@@ -117,6 +117,7 @@ type wholeWriter struct {
 	client     *transaction.Client
 	differ     *differ
 	done       string
+	in         io.Reader
 	out, notes io.Writer
 	command    string
 
@@ -232,7 +233,7 @@ func (w *wholeWriter) differences(ctx context.Context, result *transaction.Resul
 }
 
 // end prints the objects, if that was asked, and how to take back what was done.
-func (w *wholeWriter) end() error {
+func (w *wholeWriter) end(ctx context.Context) error {
 	if w.o.dryRun {
 		if !w.differ.different {
 			fmt.Fprintln(w.notes, "There is nothing to change.")
@@ -251,7 +252,7 @@ func (w *wholeWriter) end() error {
 	for _, r := range slices.Backward(w.results) { // the last one first
 		fmt.Fprintf(w.notes, "To take this back: %s undo --transaction %s\n", w.command, r.Name)
 	}
-	return nil
+	return confirmByKey(ctx, w.client, w.in, w.notes, w.results...)
 }
 
 // list prints the written objects, as kubectl does: one alone, several as a List.

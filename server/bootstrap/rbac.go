@@ -315,18 +315,18 @@ func servingApproverBinding() rbacv1.ClusterRoleBinding {
 // historyRoles let everyone with the role view, edit or admin read the changes of the objects that they may see, and those with edit or
 // admin undo changes. What an undo reads and writes takes the rights for that besides.
 func historyRoles() []rbacv1.ClusterRole {
-	role := func(name, part, resource string, verbs ...string) rbacv1.ClusterRole {
+	role := func(name, part string, verbs []string, resources ...string) rbacv1.ClusterRole {
 		return rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, Annotations: updated(), Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + part: "true"},
 			},
-			Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{resource}, Verbs: verbs}},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: resources, Verbs: verbs}},
 		}
 	}
 	return []rbacv1.ClusterRole{
-		role("sqube:aggregate-history-to-view", "view", changes.Resource, "get", "list", "watch"),
-		role("sqube:undo", "edit", undo.Resource, "create"),
-		role("sqube:transaction", "edit", transactions.Resource, "create", "get"),
+		role("sqube:aggregate-history-to-view", "view", []string{"get", "list", "watch"}, changes.Resource),
+		role("sqube:undo", "edit", []string{"create"}, undo.Resource),
+		role("sqube:transaction", "edit", []string{"create", "get", "list"}, transactions.Resource, transactions.ConfirmResource),
 	}
 }
 

@@ -147,6 +147,16 @@ func (c *Client) Get(ctx context.Context, name string) (*Result, error) {
 	return resultOf(c.rest.Get().AbsPath("/apis/" + apiVersion).Resource(resource).Name(name).Do(ctx))
 }
 
+// Confirm confirms a transaction that the server would take back at its deadline. A second time changes nothing. IsConflict is true if it was
+// taken back, or the deadline has passed.
+func (c *Client) Confirm(ctx context.Context, name string) (*Result, error) {
+	body, err := json.Marshal(wire{APIVersion: apiVersion, Kind: "Transaction"})
+	if err != nil {
+		return nil, err
+	}
+	return resultOf(c.rest.Post().AbsPath("/apis/" + apiVersion).Resource(resource).Name(name).SubResource("confirm").Body(body).Do(ctx))
+}
+
 func resultOf(r rest.Result) (*Result, error) {
 	body, err := r.Raw()
 	if err != nil {

@@ -65,6 +65,9 @@ func (r *REST) stage(ctx context.Context, t *Transaction, namespace string, dryR
 	if err != nil {
 		invalid = append(invalid, field.Invalid(spec.Child("within"), t.Spec.OpenWithin, err.Error()))
 	}
+	if invalid = append(invalid, t.Spec.confirmation()...); t.Spec.ConfirmWithin != "" && t.Spec.Stage != Open {
+		invalid = append(invalid, field.Forbidden(spec.Child("confirmWithin"), "it is given when a transaction is opened"))
+	}
 	if len(invalid) > 0 {
 		return apierrors.NewInvalid(kind, t.Name, invalid)
 	}
@@ -101,6 +104,9 @@ func (r *REST) open(ctx context.Context, t *Transaction, namespace string, withi
 	joined := sqlstore.WithTransaction(ctx, gathering)
 	_, auditID, err := r.transport(joined)
 	gathering.AuditID = auditID
+	if err == nil {
+		err = t.Spec.mustBeConfirmed(gathering)
+	}
 	if err == nil {
 		err = r.require(joined, t.Spec.Require, namespace)
 	}

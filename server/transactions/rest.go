@@ -1,8 +1,8 @@
 package transactions
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,11 +10,11 @@ import (
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/changes"
@@ -28,9 +28,11 @@ const Resource = "transactions"
 
 // Config is what the resource needs.
 type Config struct {
-	Store  *sqlstore.Store
+	Store *sqlstore.Store
+	// Client is that of the server itself.
+	Client kubernetes.Interface
 	Served changes.Served
-	// Authorizer decides who may make transactions in the whole cluster.
+	// Authorizer decides who may make transactions in the whole cluster, and who may confirm those of others.
 	Authorizer authorizer.Authorizer
 	Options    *Options
 	// OnBehalf returns a configuration for requests to this server as the user of a request, in its transaction, and the audit id for these.
@@ -109,7 +111,7 @@ func (r *REST) record(ctx context.Context, name string) (*sqlstore.Record, error
 	return found, apistorage.ClientError(err)
 }
 
-// Get implements rest.Getter: it returns what became of a transaction of the user.
+// Get implements rest.Getter: it returns what became of a transaction of the user, or of others for those who may confirm these.
 func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	if caller, ok := request.UserFrom(ctx); ok {
 		if found, done, err := r.opened.of(name, caller.GetName()); err == nil {
@@ -119,21 +121,12 @@ func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runt
 			return t, nil
 		}
 	}
-	found, err := r.record(ctx, name)
+	stored, err := r.load(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if found == nil {
-		return nil, apierrors.NewNotFound(resource, name)
+	if allowed, err := r.concerns(ctx, stored); err != nil || !allowed {
+		return nil, cmp.Or(err, error(apierrors.NewNotFound(resource, name)))
 	}
-	var stored record
-	if err := json.Unmarshal(found.Value, &stored); err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	if caller, ok := request.UserFrom(ctx); !ok || caller.GetName() != stored.Status.User {
-		return nil, apierrors.NewNotFound(resource, name)
-	}
-	t := &Transaction{Status: stored.Status}
-	t.Name, t.UID, t.CreationTimestamp = name, types.UID(stored.Status.AuditID), *stored.Status.Time
-	return t, t.Status.committed(found.Revision, found.Revision+found.Rows(), stored.Rows)
+	return stored.transaction()
 }

@@ -40,7 +40,9 @@ const (
 	OutcomeAnnotation = "history.sqube.io/transaction-outcome"
 )
 
-var kind = changes.GroupVersion.WithKind("Transaction").GroupKind()
+const kindName = "Transaction"
+
+var kind = changes.GroupVersion.WithKind(kindName).GroupKind()
 
 var resource = schema.GroupResource{Group: changes.GroupVersion.Group, Resource: Resource}
 
@@ -74,7 +76,7 @@ func (t *Transaction) warn(ctx context.Context) {
 
 // calls returns the requests of the operations, or an API error that names all that are invalid.
 func (r *REST) calls(t *Transaction, namespace string) ([]*call, error) {
-	var invalid field.ErrorList
+	invalid := t.Spec.confirmation()
 	operations := field.NewPath("spec", "operations")
 	if n, most := len(t.Spec.Operations)+len(t.Spec.Require), r.Options.MaxOperations; n > most {
 		return nil, apierrors.NewInvalid(kind, t.Name, field.ErrorList{field.TooMany(operations, n, most)})
@@ -100,6 +102,9 @@ func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, names
 		return apistorage.ClientError(err)
 	}
 	defer gathering.End()
+	if err := t.Spec.mustBeConfirmed(gathering); err != nil {
+		return err
+	}
 	ctx = sqlstore.WithTransaction(ctx, gathering)
 	transport, auditID, err := r.transport(ctx)
 	if err != nil {
@@ -186,6 +191,8 @@ func (c *call) failed(index int, err error) error {
 type record struct {
 	Status Status  `json:"status"`
 	Rows   []int64 `json:"rows"` // of each operation: how much its revision is after that of the record; 0 if it has written nothing
+	// First is the revision of the first version of the record, after which the rows are. Later versions have it.
+	First int64 `json:"first,omitempty"`
 }
 
 // commit commits what was gathered, and completes the status.
@@ -193,8 +200,15 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	t.Status.Time = &now
 	stored := record{Rows: make([]int64, len(t.Status.Operations))}
+	expires := now.Add(kept).UnixMilli()
+	if c := gathering.Confirmation; c.Within > 0 {
+		if err := r.await(ctx, t, c); err != nil {
+			return apistorage.ClientError(err)
+		}
+		expires = 0 // until it is settled
+	}
 	var written int
-	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
+	first, err := gathering.Commit(ctx, expires, func(writes []sqlstore.Gathered) ([]byte, error) {
 		written = len(writes)
 		if t.Spec.Stage == Commit { // its requests were no operations
 			t.Status.Operations, stored.Rows = r.results(writes)
@@ -203,7 +217,9 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 		}
 		rows := map[string]int64{}
 		for i, w := range writes {
-			rows[w.UID] = int64(i) + 1
+			if w.UID != "" { // else it is no object of the API
+				rows[w.UID] = int64(i) + 1
+			}
 		}
 		stored.Status = t.Status
 		stored.Status.Operations = make([]Result, len(t.Status.Operations))
@@ -219,6 +235,9 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 	}
 	if err != nil {
 		return uncommitted(t.Name, err)
+	}
+	if t.Status.State != "" {
+		r.announce(t.Name, t.Status)
 	}
 	return t.Status.committed(first, first+int64(written), stored.Rows)
 }

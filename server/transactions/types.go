@@ -23,8 +23,10 @@ type Spec struct {
 	Require    []Requirement `json:"require,omitempty" doc:"What must be so for the transaction to be committed."`
 	Operations []Operation   `json:"operations,omitempty" doc:"The writes in their order. Each sees what the ones before it have written."`
 
-	Stage      Stage  `json:"stage,omitempty" doc:"Instead of operations. Open opens the transaction: requests of the same user with its name in the header Sqube-Transaction join it, at this server alone. Commit commits what they have written, Drop drops it."`
-	OpenWithin string `json:"openWithin,omitempty" doc:"With Open, the time until it is dropped if it was not committed, such as 30m. Default 10m, at most 1h. Without any request, it is dropped after a minute."`
+	ConfirmWithin string `json:"confirmWithin,omitempty" doc:"A duration from 1s to 24h, such as 10m. Unless somebody confirms the transaction within it, the server takes the transaction back."`
+	UnlessHealthy bool   `json:"unlessHealthy,omitempty" doc:"With confirmWithin: if at the deadline everything that was written has come to rest and is healthy, that confirms the transaction."`
+	Stage         Stage  `json:"stage,omitempty" doc:"Instead of operations. Open opens the transaction: requests of the same user with its name in the header Sqube-Transaction join it, at this server alone. Commit commits what they have written, Drop drops it."`
+	OpenWithin    string `json:"openWithin,omitempty" doc:"With Open, the time until it is dropped if it was not committed, such as 30m. Default 10m, at most 1h. Without any request, it is dropped after a minute."`
 }
 
 // Stage is what is done with an open transaction.
@@ -100,6 +102,33 @@ type Status struct {
 	Time            *metav1.Time `json:"time,omitempty" doc:"When it was committed."`
 	OpenUntil       *metav1.Time `json:"openUntil,omitempty" doc:"When it will be dropped, if it is open."`
 	Operations      []Result     `json:"operations,omitempty" doc:"What became of each operation."`
+
+	// With spec.confirmWithin:
+	State         State        `json:"state,omitempty" doc:"With spec.confirmWithin: Unconfirmed, Confirmed, TakenBack, or Failed, which is tried again."`
+	Deadline      *metav1.Time `json:"deadline,omitempty" doc:"With spec.confirmWithin: when the server takes the transaction back."`
+	UnlessHealthy bool         `json:"unlessHealthy,omitempty" doc:"Set if being healthy at the deadline confirms it."`
+	Settled       *metav1.Time `json:"settled,omitempty" doc:"When it was confirmed or taken back."`
+	ConfirmedBy   string       `json:"confirmedBy,omitempty" doc:"Who confirmed it: a user, or health."`
+	TakenBackBy   string       `json:"takenBackBy,omitempty" doc:"The transaction that took it back."`
+	Left          []Left       `json:"left,omitempty" doc:"What was not taken back."`
+	Message       string       `json:"message,omitempty" doc:"Why it was taken back, or why it could not be."`
+}
+
+// State says what became of a transaction that must be confirmed.
+type State string
+
+// The states.
+const (
+	AwaitsConfirmation State = "Unconfirmed"
+	Confirmed          State = "Confirmed"
+	TakenBack          State = "TakenBack"
+	TakingBackFailed   State = "Failed"
+)
+
+// Left is an object of which something was not taken back.
+type Left struct {
+	Target `json:",inline"`
+	Reason string `json:"reason" doc:"Why."`
 }
 
 // Result is what became of an operation.

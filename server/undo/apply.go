@@ -128,7 +128,7 @@ func (c *ChangeSelector) with(revision int64) *ChangeSelector {
 }
 
 // apply applies a step and returns the revision of the write. If the object has changed since the plan, it plans the step anew, and
-// fails if that would do anything else or overwrite more.
+// fails if that would do anything else or overwrite more. A Taker then writes the last plan, whatever the version is.
 func (p *planner) apply(ctx context.Context, step *Step) (revision int64, err error) {
 	for range attempts {
 		if revision, err = p.write(ctx, step); !apierrors.IsConflict(err) || step.Action == Create {
@@ -145,7 +145,11 @@ func (p *planner) apply(ctx context.Context, step *Step) (revision int64, err er
 		}
 		step.work, step.Diff = anew.work, anew.Diff
 	}
-	return 0, err
+	if p.spans == nil {
+		return 0, err
+	}
+	step.work.live.SetResourceVersion("") // nobody who writes it all the time can keep the server from taking back the fields of the plan
+	return p.write(ctx, step)
 }
 
 func (p *planner) write(ctx context.Context, step *Step) (int64, error) {

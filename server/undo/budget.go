@@ -30,7 +30,7 @@ type account struct {
 // add counts bytes. It returns an API error if they are too many.
 func (a *account) add(bytes int) error {
 	if a.held+bytes > maxBytes {
-		return refuse("this undo takes more than the %d MiB that one may: limit it to a namespace, to resources, or to a shorter time", maxBytes>>20)
+		return tooLarge("this undo takes more than the %d MiB that one may: limit it to a namespace, to resources, or to a shorter time", maxBytes>>20)
 	}
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()

@@ -70,7 +70,7 @@ func (c *cluster) create(ctx context.Context, resource schema.GroupVersionResour
 	return c.in(resource, object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{FieldManager: Manager})
 }
 
-// patch applies a JSON merge patch to live, if it still is that version.
+// patch applies a JSON merge patch to live, if it still is that version; to any version if it has none.
 func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(patch, &fields); err != nil {
@@ -87,12 +87,14 @@ func (c *cluster) patch(ctx context.Context, resource schema.GroupVersionResourc
 	return c.in(resource, namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Manager})
 }
 
-// delete deletes live, if it still is that version.
+// delete deletes live, if it still is that version; any version if it has none.
 func (c *cluster) delete(ctx context.Context, resource schema.GroupVersionResource, live *unstructured.Unstructured) error {
 	uid, version := live.GetUID(), live.GetResourceVersion()
-	return c.in(resource, live.GetNamespace()).Delete(ctx, live.GetName(), metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-	})
+	required := &metav1.Preconditions{UID: &uid}
+	if version != "" {
+		required.ResourceVersion = &version
+	}
+	return c.in(resource, live.GetNamespace()).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: required})
 }
 
 // resource returns the resource of a kind and whether the server has it, as far as the caller may know. If not, it is a guess.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,7 +36,16 @@ const (
 )
 
 func tooMuch(what string, most int) error {
-	return refuse("an undo is of at most %d %s: limit it to a namespace, to resources, or to a shorter time", most, what)
+	return tooLarge("an undo is of at most %d %s: limit it to a namespace, to resources, or to a shorter time", most, what)
+}
+
+// causeTooLarge is in the error of an undo that is larger than one may be.
+const causeTooLarge = "UndoTooLarge"
+
+func tooLarge(format string, args ...any) error {
+	err := apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+	err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: causeTooLarge, Message: "limit it"}}}
+	return err
 }
 
 // past is what has happened, as far as a user may know it.
@@ -43,10 +53,29 @@ type past struct {
 	log    *changes.Log
 	user   user.Info
 	mayGet func(ctx context.Context, resource schema.GroupResource, namespace, name string) (bool, error)
+	lately lately
+}
+
+// lately has changes that were read a moment ago, since most are read several times.
+type lately struct {
+	entries map[int64]*changes.Entry
+	bytes   int
+}
+
+// latelyBytes is how much it may hold; then it forgets all.
+const latelyBytes = 8 << 20
+
+func (l *lately) add(e *changes.Entry) {
+	size := changeBytes + len(e.Before) + len(e.After)
+	if l.entries == nil || l.bytes+size > latelyBytes {
+		l.entries, l.bytes = map[int64]*changes.Entry{}, 0
+	}
+	l.entries[e.ID] = e
+	l.bytes += size
 }
 
 func newPast(log *changes.Log, user user.Info) *past {
-	return &past{log, user, log.MayGet(user)}
+	return &past{log: log, user: user, mayGet: log.MayGet(user)}
 }
 
 // errEnough ends a walk.
@@ -58,7 +87,7 @@ func (p *past) walk(ctx context.Context, q history.Query, only func(*history.Cha
 	q.NewestFirst, q.Lazy = true, true
 	ctx = sqlstore.WithTransaction(ctx, nil) // history does not have what is not committed
 	return walked(p.log.Each(ctx, p.user, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
-		return yield(&change{Change: e.Change, log: p.log})
+		return yield(&change{Change: e.Change, log: p.log, lately: &p.lately})
 	}))
 }
 
@@ -67,7 +96,7 @@ func (p *past) walkAll(ctx context.Context, q history.Query, only func(*history.
 	q.NewestFirst, q.Lazy = true, true
 	ctx = sqlstore.WithTransaction(ctx, nil)
 	return walked(p.log.All(ctx, &changes.Selection{Query: q, Only: only}, func(e *changes.Entry) error {
-		return yield(&change{Change: e.Change, log: p.log})
+		return yield(&change{Change: e.Change, log: p.log, lately: &p.lately})
 	}))
 }
 
@@ -106,6 +135,7 @@ func (p *past) revisionAt(ctx context.Context, t time.Time) (int64, error) {
 type change struct {
 	*history.Change
 	log     *changes.Log
+	lately  *lately  // of its past
 	touched []string // the paths of what an update changed, once they are known
 	known   bool
 }
@@ -122,11 +152,18 @@ func (c *change) reference() ChangeReference {
 	}
 }
 
-// read reads the object before and after the change, and what else is known of it only then. The change does not keep it.
+// read reads the object before and after the change, and what else is known of it only then. Only its past keeps it, for a moment.
 func (c *change) read(ctx context.Context) (*changes.Entry, error) {
+	if known := c.lately.entries[c.ID]; known != nil {
+		return known, nil
+	}
 	row := *c.Change
 	e := &changes.Entry{Change: &row}
-	return e, apistorage.ClientError(c.log.Read(ctx, e))
+	if err := c.log.Read(ctx, e); err != nil {
+		return nil, apistorage.ClientError(err)
+	}
+	c.lately.add(e)
+	return e, nil
 }
 
 // versions returns what the change replaced and what it made of it, stripped, and the managed fields of the former. Either is nil if it is not

@@ -34,6 +34,8 @@ type planner struct {
 	deleted   map[key]string    // the objects that are deleted, with their resourceVersions
 	living    *living           // what deletions may destroy with them
 	began     int64             // the revision before the first write
+	spans     []Span            // what a Taker takes back, instead of what spec says
+	most      int               // how many objects there can be
 }
 
 // work is what a step needs to be applied. A plan can have thousands, so it has only what is needed, as text.
@@ -57,10 +59,12 @@ const (
 
 // plan returns the steps of an undo. It returns an API error if spec is invalid, or nothing can be undone.
 func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
-	if err := spec.validate(); err != nil {
-		return nil, err
+	if p.spans == nil {
+		if err := spec.validate(); err != nil {
+			return nil, err
+		}
 	}
-	p.spec, p.selection = spec, &selection{past: p.past, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}, left: map[string]int{}, account: p.account}
+	p.spec, p.selection = spec, &selection{past: p.past, most: p.most, undone: map[key]map[int64]bool{}, wholly: map[key]bool{}, left: map[string]int{}, account: p.account}
 	p.uids, p.planned, p.defined, p.volumes = map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	if err := p.choose(ctx); err != nil {
 		return nil, err
@@ -109,6 +113,9 @@ func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
 
 // choose selects the changes to take back.
 func (p *planner) choose(ctx context.Context) error {
+	if p.spans != nil {
+		return p.inSpans(ctx)
+	}
 	if p.spec.Object == nil {
 		return p.selection.changes(ctx, p.spec.Changes)
 	}
@@ -271,9 +278,9 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 			step.Reason, step.Conflicts = remade(w.key, live), nil
 		}
 	case reflect.DeepEqual(current, r.object):
-		step.Action, step.Reason = Leave, "nothing to do: it is as it was"
+		step.Action, step.Reason = Leave, nothingToDo
 		if len(r.conflicts) > 0 {
-			step.Reason = "others have changed the same fields since"
+			step.Reason = changedSince
 		}
 	case live != nil && live.GetDeletionTimestamp() != nil:
 		step.Action, step.Reason = Leave, ending

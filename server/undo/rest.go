@@ -70,7 +70,7 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 		return err
 	}
 	caller, _ := request.UserFrom(ctx) // as which onBehalf works
-	p := &planner{past: newPast(c.Log, caller), cluster: cluster, account: &account{budget: memory}}
+	p := &planner{past: newPast(c.Log, caller), cluster: cluster, account: &account{budget: memory}, most: maxObjects}
 	defer p.account.release()
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err

@@ -28,6 +28,7 @@ type selection struct {
 	// undone are the revisions of the changes, by object.
 	undone map[key]map[int64]bool
 	count  int // of these revisions
+	most   int // of the objects
 	// wholly are the objects that are brought back to a moment: all their later changes are taken back.
 	wholly  map[key]bool
 	ended   []ended
@@ -57,8 +58,8 @@ func (s *selection) mark(k key, revision int64) error {
 	}
 	s.undone[k][revision] = true
 	switch s.count++; {
-	case len(s.undone) > maxObjects:
-		return tooMuch("objects", maxObjects)
+	case len(s.undone) > s.most:
+		return tooMuch("objects", s.most)
 	case s.count > maxChanges:
 		return tooMuch("changes", maxChanges)
 	}

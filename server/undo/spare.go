@@ -147,7 +147,7 @@ func (p *planner) referenceOf(ctx context.Context, s *seen) (r ChangeReference, 
 func (p *planner) contentOf(ctx context.Context, q history.Query, v *victims) error {
 	people := map[history.Resource]map[string]bool{}
 	return walked(p.past.log.Live(ctx, q, false, func(e *changes.Entry) error {
-		c := &change{Change: e.Change, log: p.past.log}
+		c := &change{Change: e.Change, log: p.past.log, lately: &p.past.lately}
 		if v.hidden == maxHidden {
 			return errEnough
 		}
@@ -241,7 +241,7 @@ func (p *planner) look(ctx context.Context, steps []Step) error {
 		err := walked(p.past.log.Live(ctx, history.Query{Namespace: namespace}, true, func(e *changes.Entry) error {
 			value := e.After
 			e.Value = nil
-			return p.own(&change{Change: e.Change, log: p.past.log}, value)
+			return p.own(&change{Change: e.Change, log: p.past.log, lately: &p.past.lately}, value)
 		}))
 		if err != nil {
 			return err

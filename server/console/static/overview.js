@@ -7,6 +7,7 @@ import { ago, author, clock, count, health, plural, who } from './format.js';
 import { list, quiet, timeOf } from './history.js';
 import { current, link } from './route.js';
 import { Pace, readTables } from './tables.js';
+import { Unconfirmed } from './unconfirmed.js';
 
 const sample = 500;
 const counted = ['pods', 'deployments', 'statefulsets', 'jobs', 'services', 'configmaps', 'secrets', 'nodes', 'namespaces'];
@@ -22,11 +23,12 @@ export class Overview {
   constructor(app) {
     this.app = app;
     this.numbers = h('div', { class: 'numbers' });
+    this.unconfirmed = new Unconfirmed();
     this.problems = h('div', {}, skeleton(4));
     this.lately = h('div', {}, skeleton(3));
     this.writers = h('div', {}, skeleton(4));
     this.growth = h('div', {}, skeleton(4));
-    this.element = h('div', { class: 'page' }, app.head('Overview', h('div', { class: 'spacer' }), app.namespaces()), this.numbers,
+    this.element = h('div', { class: 'page' }, app.head('Overview', h('div', { class: 'spacer' }), app.namespaces()), this.numbers, this.unconfirmed.element,
       h('section', { class: 'group' }, h('h2', {}, 'Problems'), this.problems),
       h('section', { class: 'group' }, h('h2', {}, 'Lately'), this.lately),
       h('div', { class: 'columns even' },
@@ -56,6 +58,7 @@ export class Overview {
       const kind = this.#kind(resource, group);
       return kind ? [{ kind, path: pathOf(kind, this.app.route.ns), query: { ...exact(current().at), ...query } }] : [];
     });
+    if (!current().at) this.unconfirmed.load(signal);
     // What is shown first is read first.
     let countThings = await this.#showChanges(signal);
     try {
