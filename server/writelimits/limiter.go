@@ -174,7 +174,7 @@ func (l *Limiter) count(ctx context.Context, r *Request, hourly []*bound) error 
 		if found != nil {
 			w.Operation = "update"
 			if err := json.Unmarshal(found.Value, &t); err != nil {
-				klog.ErrorS(err, "What a user has written was counted anew, since the count can't be read", "user", r.User.GetName())
+				klog.ErrorS(err, "The count of what a user has written can't be read, and begins again", "user", r.User.GetName())
 			}
 		}
 		total := t.drop(now)
