@@ -166,7 +166,8 @@ func (r *REST) settle(ctx context.Context, l *loaded) error {
 	return err
 }
 
-// concerns reports whether the user of ctx may know of a transaction: who made it may, and who may confirm those of others.
+// concerns reports whether the user of ctx may know of a transaction: who made it may, and, of one that
+// must be confirmed, who may confirm those of others.
 func (r *REST) concerns(ctx context.Context, l *loaded) (bool, error) {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {
@@ -174,6 +175,9 @@ func (r *REST) concerns(ctx context.Context, l *loaded) (bool, error) {
 	}
 	if caller.GetName() == l.Status.User {
 		return true, nil
+	}
+	if l.Status.State == "" {
+		return false, nil
 	}
 	return r.confirmsOthers(ctx)
 }
