@@ -22,7 +22,7 @@ func TestListThatExpires(t *testing.T) {
 		fmt.Fprintf(w, format, args...)
 	}
 	item := func(name string) string {
-		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","resourceVersion":"5"},"data":{"a":"b"}}`, name)
+		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","resourceVersion":"%d"},"data":{"a":"b"}}`, name, len(name))
 	}
 	list := func(next string, items ...string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7","continue":%q},"items":[%s]}`, next, strings.Join(items, ","))
@@ -59,7 +59,7 @@ func TestListThatExpires(t *testing.T) {
 	var names []string
 	err = c.Each(t.Context(), func(r *Row) error {
 		names = append(names, r.Object)
-		if r.Write == nil || r.Revision != 5 || !json.Valid(r.Write.Value) {
+		if want := map[string]int64{"default/one": 3, "default/two": 8, "default/three": 5}[r.Object]; r.Write == nil || r.Revision != want || !json.Valid(r.Write.Value) {
 			t.Errorf("%s: %+v", r.Object, r)
 		}
 		return nil
