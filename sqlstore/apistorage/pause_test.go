@@ -97,7 +97,9 @@ func TestEndsOfPausedWatches(t *testing.T) {
 			return apistorage.WithDeadline(t.Context(), time.Now().Add(500*time.Millisecond))
 		}},
 		{"the store closes", func(t *testing.T, f *fixture) context.Context {
-			time.AfterFunc(500*time.Millisecond, func() { f.store.Close() })
+			closed := make(chan struct{})
+			time.AfterFunc(500*time.Millisecond, func() { f.store.Close(); close(closed) })
+			t.Cleanup(func() { <-closed }) // before its files are removed
 			return t.Context()
 		}},
 	} {
