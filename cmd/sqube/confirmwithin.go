@@ -41,7 +41,7 @@ func (f *confirmFlags) set(t *transaction.Transaction) {
 // confirmHint says until when a transaction must be confirmed, if it must, and how.
 func confirmHint(out io.Writer, command string, r *transaction.Result) {
 	if r.Deadline != nil {
-		fmt.Fprintf(out, "To keep this, confirm it until %s: %s confirm %s\n", r.Deadline.Format(time.TimeOnly), command, r.Name)
+		fmt.Fprintf(out, "To keep this, confirm it by %s: %s confirm %s\n", r.Deadline.Format(time.TimeOnly), command, r.Name)
 	}
 }
 

@@ -432,7 +432,7 @@ func TestConfirmCommands(t *testing.T) {
 	}
 	write("new")
 	_, stderr, code := sqube.Run(t, []string{"apply", "-f", file, "--confirm-within", "10m", "--name", "release", "--kubeconfig", s.Kubeconfig})
-	if code != 0 || !regexp.MustCompile(`To keep this, confirm it until [0-9:]{8}: sqube confirm release\n`).MatchString(stderr) {
+	if code != 0 || !regexp.MustCompile(`To keep this, confirm it by [0-9:]{8}: sqube confirm release\n`).MatchString(stderr) {
 		t.Errorf("sqube apply ended with %d and wrote %s", code, stderr)
 	}
 	if got := succeeds(t, []string{"confirm", "release", "--kubeconfig", s.Kubeconfig}); got != "release is confirmed\n" {
