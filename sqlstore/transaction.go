@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqube/sqube/dialect"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
 // A transaction gathers writes and commits them as one group, all or none:
@@ -431,6 +432,9 @@ func (t *Transaction) end() (rows []*pending, required []dialect.Required, err e
 		if g := t.objects[k]; g == nil { // else the write requires it
 			required = append(required, dialect.Required{Group: k.resource.Group, Resource: k.resource.Name, Key: k.key, ID: id})
 		}
+	}
+	if len(rows) >= history.MaxTransactionRows { // its record would not be found
+		return nil, nil, fmt.Errorf("%w: it writes %d rows", ErrTransactionTooLarge, len(rows))
 	}
 	return rows, required, nil
 }

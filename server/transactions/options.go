@@ -32,11 +32,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.MaxBytes, "transaction-max-bytes", "How large the request of a transaction may be, and the objects that it writes together. All open transactions together may take 8 times as much memory.")
 }
 
+// mostOperations keeps a transaction well below history.MaxTransactionRows, though an operation can write two rows.
+const mostOperations = 4000
+
 // Validate returns all problems with the flags as one error.
 func (o *Options) Validate() error {
 	var errs []error
-	if o.MaxOperations < 1 {
-		errs = append(errs, fmt.Errorf("--transaction-max-operations %d must be 1 or more", o.MaxOperations))
+	if o.MaxOperations < 1 || o.MaxOperations > mostOperations {
+		errs = append(errs, fmt.Errorf("--transaction-max-operations %d must be between 1 and %d", o.MaxOperations, mostOperations))
 	}
 	if bytes := o.MaxBytes.Value(); bytes < 1<<20 || bytes > 1<<30 {
 		errs = append(errs, fmt.Errorf("--transaction-max-bytes %s must be between 1Mi and 1Gi", o.MaxBytes.String()))

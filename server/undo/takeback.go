@@ -70,7 +70,7 @@ func (t *Taking) Close() { t.planner.account.release() }
 
 // Together reports whether the writes of the plan can be committed together.
 func (t *Taking) Together() bool {
-	return t.planner.account.held <= mostTogether && t.planner.apart(t.steps, len(t.steps)) == ""
+	return len(t.steps) <= history.MaxTransactionRows/2 && t.planner.account.held <= mostTogether && t.planner.apart(t.steps, len(t.steps)) == ""
 }
 
 // ApplyRules applies those steps of the plan that change what the server allows: they could forbid the others. It reports whether there are any;
