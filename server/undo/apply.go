@@ -206,8 +206,11 @@ func (p *planner) written(ctx context.Context, w *work) (revision int64, err err
 	only := func(c *history.Change) bool { return c.FieldManager == Manager }
 	err = p.past.walk(ctx, q, only, func(c *change) error {
 		e, err := c.read(ctx)
-		if _, auditID := sqlstore.SplitAuditID(e.AuditID); err != nil || auditID != p.cluster.auditID {
+		if err != nil {
 			return err
+		}
+		if _, auditID := sqlstore.SplitAuditID(e.AuditID); auditID != p.cluster.auditID {
+			return nil
 		}
 		revision = c.ID
 		return errEnough
