@@ -21,6 +21,7 @@ import (
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/transactions"
 )
 
 // allOrNothing is the parameter with which the deletion of a collection deletes all its objects together, or none.
@@ -138,12 +139,9 @@ func (d *deletedTogether) Write(p []byte) (int, error) {
 // failure returns the error that the answer is, nil if it is a list of the objects, which it counts.
 func (d *deletedTogether) failure() error {
 	if d.code >= http.StatusBadRequest {
-		status := metav1.Status{}
-		if err := json.Unmarshal(d.body.Bytes(), &status); err != nil || status.Status != metav1.StatusFailure {
-			return apierrors.NewGenericServerResponse(d.code, "deletecollection", schema.GroupResource{}, "", d.body.String(), 0, true)
-		}
-		status.Message = "nothing was deleted: " + status.Message
-		return &apierrors.StatusError{ErrStatus: status}
+		err := transactions.FailureOf(d.code, d.body.Bytes())
+		err.ErrStatus.Message = "nothing was deleted: " + err.ErrStatus.Message
+		return err
 	}
 	var list struct{ Items []struct{} }
 	if err := json.Unmarshal(d.body.Bytes(), &list); err != nil && d.body.Len() <= maxDeleted {

@@ -90,10 +90,7 @@ func (b *base) onBehalf(ctx context.Context) (*rest.Config, string, error) {
 		id = string(uuid.NewUUID())
 		audit.AddAuditAnnotation(ctx, changes.GroupVersion.Group+"/audit-id", id)
 	}
-	with := func(of context.Context) context.Context {
-		return context.WithValue(sqlstore.Joining(of, ctx), onBehalfKey{}, author)
-	}
-	return b.loopback.ConfigAs(caller, with), id, nil
+	return b.loopback.ConfigAs(caller, func(ctx context.Context) context.Context { return context.WithValue(ctx, onBehalfKey{}, author) }), id, nil
 }
 
 // maxCredentialID is longer than those of certificates and tokens. An authentication webhook can return anything.

@@ -347,7 +347,7 @@ func (s *Server) withPast(next http.Handler) http.Handler {
 }
 
 // asking are the groups of resources that are created to ask something. They are not stored.
-var asking = []string{"authentication.k8s.io", "authorization.k8s.io", changes.GroupVersion.Group}
+var asking = append(slices.Clone(changes.Reviews), changes.GroupVersion.Group)
 
 // asks reports whether a request creates what is not stored, and writes nothing else.
 func asks(info *request.RequestInfo) bool {

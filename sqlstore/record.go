@@ -8,6 +8,17 @@ import (
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
+// Internal returns the write of a row that is no object of the API: in the place of previous, or the first one if that is nil.
+func Internal(resource Resource, key string, previous *Record, value []byte) *Write {
+	w := &Write{
+		Operation: dialect.Create, Resource: resource, Key: key, Name: key, Previous: previous, Labels: EncodeSet(nil), Fields: EncodeSet(nil), Value: value,
+	}
+	if previous != nil {
+		w.Operation = dialect.Update
+	}
+	return w
+}
+
 // Transactions has the records of transactions. They are no objects of the API.
 var Transactions = history.Transactions
 
@@ -24,10 +35,9 @@ func TransactionID(name, auditID string) string {
 
 // recordOf returns the write of the record of a transaction that has so many rows beside it.
 func recordOf(name string, rows int, expiresAt int64, value []byte) *Write {
-	return &Write{
-		Operation: dialect.Create, Resource: Transactions, Key: name, Name: name, ExpiresAt: expiresAt,
-		Labels: "{}", Fields: history.RecordFields(rows), Value: value,
-	}
+	w := Internal(Transactions, name, nil, value)
+	w.ExpiresAt, w.Fields = expiresAt, history.RecordFields(rows)
+	return w
 }
 
 // Rows returns how many rows follow the record of a transaction.

@@ -182,13 +182,16 @@ func (t *Transaction) write(ctx context.Context, w *Write) (revision int64, err 
 	if g.put != nil {
 		growth -= int64(len(g.put.row.Value))
 	}
-	if _, known := t.objects[k]; !known && len(t.order)+len(t.required) >= t.limits.Objects {
-		return 0, fmt.Errorf("%w: it has more than %d objects", ErrTransactionTooLarge, t.limits.Objects)
+	known := t.objects[k] != nil
+	if !known {
+		if err := t.hasRoom(); err != nil {
+			return 0, err
+		}
 	}
 	if t.bytes+growth > t.limits.Bytes {
 		return 0, fmt.Errorf("%w: its objects have more than %d MiB", ErrTransactionTooLarge, t.limits.Bytes>>20)
 	}
-	if t.objects[k] == nil {
+	if !known {
 		t.objects[k] = g
 		t.order = append(t.order, g)
 	}
@@ -196,6 +199,14 @@ func (t *Transaction) write(ctx context.Context, w *Write) (revision int64, err 
 	revision = t.revisions.Add(1)
 	g.apply(w, t.author(ctx), revision)
 	return revision, nil
+}
+
+// hasRoom returns an error if there is no room for another object.
+func (t *Transaction) hasRoom() error {
+	if len(t.order)+len(t.required) >= t.limits.Objects {
+		return fmt.Errorf("%w: it has more than %d objects", ErrTransactionTooLarge, t.limits.Objects)
+	}
+	return nil
 }
 
 // apply makes a write of w the last one to the object.
@@ -248,8 +259,10 @@ func (t *Transaction) get(ctx context.Context, resource Resource, key string) (*
 func (t *Transaction) require(k objectKey, r *Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.required[k]; !known && len(t.order)+len(t.required) >= t.limits.Objects {
-		return fmt.Errorf("%w: it has more than %d objects", ErrTransactionTooLarge, t.limits.Objects)
+	if _, known := t.required[k]; !known {
+		if err := t.hasRoom(); err != nil {
+			return err
+		}
 	}
 	t.required[k] = 0
 	if r != nil {
@@ -393,15 +406,9 @@ func (t *Transaction) Commit(ctx context.Context, expiresAt int64, describe func
 	case MayHaveHappened(err):
 		t.life.became(Unknown)
 	}
+	failure := t.store.noteFailure(ctx, err)
 	for _, w := range writes {
-		failure := err
-		if errors.Is(err, ErrConflict) {
-			failure = nil
-		}
 		t.store.opts.OnRequest(string(w.Operation), w.Resource, began, failure)
-	}
-	if err != nil && !errors.Is(err, ErrConflict) && ctx.Err() == nil {
-		t.store.failures.seen.Add(1)
 	}
 	return first, err
 }

@@ -81,15 +81,19 @@ func (s *Store) Write(ctx context.Context, w *Write) (int64, error) {
 	}
 	began := time.Now()
 	revision, err := s.write(ctx, w)
-	failure := err
-	switch {
-	case errors.Is(err, ErrConflict):
-		failure = nil
-	case err != nil && ctx.Err() == nil:
+	s.opts.OnRequest(string(w.Operation), w.Resource, began, s.noteFailure(ctx, err))
+	return revision, err
+}
+
+// noteFailure counts the error of a commit, and returns it, unless it is a conflict.
+func (s *Store) noteFailure(ctx context.Context, err error) error {
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	if err != nil && ctx.Err() == nil {
 		s.failures.seen.Add(1)
 	}
-	s.opts.OnRequest(string(w.Operation), w.Resource, began, failure)
-	return revision, err
+	return err
 }
 
 func (s *Store) write(ctx context.Context, w *Write) (int64, error) {
@@ -181,16 +185,10 @@ func (s *Store) commit() {
 			}
 			group, whole := s.gather(first)
 			if len(group) > 0 && !s.hold(group) {
-				s.supersede()
-				s.committing.Store(true)
-				s.commitGroup(group)
-				s.committing.Store(false)
+				s.commitNow(func() { s.commitGroup(group) })
 			}
 			if whole != nil {
-				s.supersede()
-				s.committing.Store(true)
-				s.commitWhole(whole)
-				s.committing.Store(false)
+				s.commitNow(func() { s.commitWhole(whole) })
 			}
 		case <-s.held.due.C:
 			s.supersede()
@@ -202,6 +200,14 @@ func (s *Store) commit() {
 			wake(s.hub.behind)
 		}
 	}
+}
+
+// commitNow commits the held rows and more.
+func (s *Store) commitNow(commit func()) {
+	s.supersede()
+	s.committing.Store(true)
+	commit()
+	s.committing.Store(false)
 }
 
 // commitGroup commits the held rows and a group.

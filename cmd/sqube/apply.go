@@ -67,25 +67,21 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 	if err := o.prune.check(o.files.Selector); err != nil {
 		return err
 	}
-	objects, err := o.files.Read(cmd.InOrStdin())
+	objects, err := o.read(cmd)
 	if err != nil {
-		return terminal.OneLine(err)
-	}
-	if err := o.load(); err != nil {
 		return err
 	}
-	manifests.Sort(objects)
 	definitions, rest := manifests.Defined(objects)
 	w, err := o.writer(cmd, "serverside-applied")
 	if err != nil {
 		return err
 	}
+	ctx := cmd.Context()
 	if len(definitions) > 0 {
-		if rest, err = o.applyDefinitions(cmd.Context(), w, definitions, rest); err != nil {
+		if rest, err = o.applyDefinitions(ctx, w, definitions, rest); err != nil {
 			return err
 		}
 	}
-	ctx := cmd.Context()
 	if err := o.inNamespace(rest); err != nil {
 		return err
 	}
@@ -102,7 +98,7 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 		}
 		return err
 	}
-	return w.end(cmd.Context())
+	return w.end(ctx)
 }
 
 // applyAll adds objects to a transaction.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,8 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/transaction"
 	"github.com/sqube/sqube/server/transactions"
 )
 
@@ -75,13 +76,15 @@ func (o *confirmOptions) run(cmd *cobra.Command, names []string) error {
 			return errors.New("none of your transactions waits to be confirmed")
 		}
 	}
+	client, err := transaction.NewClient(o.config, nil)
+	if err != nil {
+		return err
+	}
 	var failed []error
 	for _, name := range names {
-		if err := o.confirm(cmd.Context(), name); err != nil {
-			failed = append(failed, terminal.OneLine(err))
-			continue
+		if err := confirm(cmd.Context(), client, out, name); err != nil {
+			failed = append(failed, err)
 		}
-		fmt.Fprintf(out, "%s is confirmed\n", terminal.Printable(name))
 	}
 	return errors.Join(failed...)
 }
@@ -97,11 +100,6 @@ func (c *cluster) whoAmI(ctx context.Context) (string, error) {
 		return "", terminal.OneLine(err)
 	}
 	return review.Status.UserInfo.Username, nil
-}
-
-// confirm confirms a transaction.
-func (c *cluster) confirm(ctx context.Context, name string) error {
-	return c.client.Post().Resource(transactions.Resource).Name(name).SubResource("confirm").Body(&transactions.Transaction{}).Do(ctx).Error()
 }
 
 // unconfirmed returns the transactions that wait to be confirmed, or could not be taken back.
@@ -128,15 +126,13 @@ func (c *cluster) printUnconfirmed(ctx context.Context, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "No transaction waits to be confirmed.")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tUSER\tAGE\tOPERATIONS\tSTATE\tDEADLINE\tMESSAGE")
+	table := newTable(out, "NAME", "USER", "AGE", "OPERATIONS", "STATE", "DEADLINE", "MESSAGE")
 	for i := range waiting {
 		t := &waiting[i]
-		left := cmp.Or(untilDeadline(t.Status.Deadline), "<none>")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", terminal.Printable(t.Name), terminal.Printable(t.Status.User),
-			duration.HumanDuration(time.Since(t.CreationTimestamp.Time)), len(t.Status.Operations), t.Status.State, left, cmp.Or(terminal.Printable(t.Status.Message), "<none>"))
+		table.row(t.Name, t.Status.User, duration.HumanDuration(time.Since(t.CreationTimestamp.Time)), fmt.Sprint(len(t.Status.Operations)), string(t.Status.State),
+			cmp.Or(untilDeadline(t.Status.Deadline), changes.None), cmp.Or(t.Status.Message, changes.None))
 	}
-	return w.Flush()
+	return table.end()
 }
 
 // untilDeadline returns how long there is until a deadline, "" after it.

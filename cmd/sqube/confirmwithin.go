@@ -45,6 +45,20 @@ func confirmHint(out io.Writer, command string, r *transaction.Result) {
 	}
 }
 
+// undoHint says how a transaction is taken back.
+func undoHint(out io.Writer, command string, r *transaction.Result) {
+	fmt.Fprintf(out, "To take this back: %s undo --transaction %s\n", command, r.Name)
+}
+
+// confirm confirms a transaction, and says so.
+func confirm(ctx context.Context, client *transaction.Client, out io.Writer, name string) error {
+	if _, err := client.Confirm(ctx, name); err != nil {
+		return terminal.OneLine(err)
+	}
+	fmt.Fprintf(out, "%s is confirmed\n", terminal.Printable(name))
+	return nil
+}
+
 // confirmByKey confirms transactions that must be confirmed if somebody presses a key, on a terminal. Otherwise they can be confirmed later.
 func confirmByKey(ctx context.Context, client *transaction.Client, in io.Reader, out io.Writer, results ...*transaction.Result) error {
 	file, ok := in.(*os.File)
@@ -58,10 +72,9 @@ func confirmByKey(ctx context.Context, client *transaction.Client, in io.Reader,
 		return nil
 	}
 	for _, r := range results {
-		if _, err := client.Confirm(ctx, r.Name); err != nil {
-			return terminal.OneLine(err)
+		if err := confirm(ctx, client, out, r.Name); err != nil {
+			return err
 		}
-		fmt.Fprintf(out, "%s is confirmed\n", terminal.Printable(r.Name))
 	}
 	return nil
 }

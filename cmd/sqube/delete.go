@@ -62,14 +62,10 @@ func (o *deleteOptions) run(cmd *cobra.Command, _ []string) error {
 	if !ok {
 		return fmt.Errorf("--cascade must be background, foreground or orphan, not %q", o.cascade)
 	}
-	objects, err := o.files.Read(cmd.InOrStdin())
+	objects, err := o.read(cmd)
 	if err != nil {
-		return terminal.OneLine(err)
-	}
-	if err := o.load(); err != nil {
 		return err
 	}
-	manifests.Sort(objects)
 	slices.Reverse(objects)
 	if err := o.inNamespace(objects); err != nil {
 		return err

@@ -57,7 +57,7 @@ func (p *pruneOptions) add(ctx context.Context, o *wholeOptions, w *wholeWriter,
 	}
 	kept, namespaces := map[string]bool{}, map[string]bool{}
 	for _, object := range applied {
-		kept[object.GroupVersionKind().GroupKind().String()+" "+manifests.Name(object.Unstructured)] = true
+		kept[manifests.Key(object.Unstructured)] = true
 		if object.GetNamespace() != "" {
 			namespaces[object.GetNamespace()] = true
 		}
@@ -69,8 +69,7 @@ func (p *pruneOptions) add(ctx context.Context, o *wholeOptions, w *wholeWriter,
 		}
 		for i := range found.Items {
 			object := &found.Items[i]
-			name := object.GroupVersionKind().GroupKind().String() + " " + manifests.Name(object)
-			if kept[name] || object.GetDeletionTimestamp() != nil || !appliedBy(object, manager) {
+			if kept[manifests.Key(object)] || object.GetDeletionTimestamp() != nil || !appliedBy(object, manager) {
 				continue
 			}
 			uid := object.GetUID()

@@ -130,8 +130,8 @@ func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
 
 // committed returns the error of a commit, which says what became of it.
 func committed(err error) error {
-	if unknown, ok := errors.AsType[*transaction.UnknownError](err); ok {
-		return fmt.Errorf("%w; ask with: kubectl get --raw /apis/history.sqube.io/v1alpha1/transactions/%s", terminal.OneLine(err), unknown.Name)
+	if unknown := unknownOutcome(err); unknown != nil {
+		return unknown
 	}
 	if !strings.Contains(err.Error(), "nothing ") {
 		err = fmt.Errorf("%w; nothing was written", err)
@@ -153,8 +153,8 @@ func (o *txOptions) print(cmd *cobra.Command, done *transaction.Result) error {
 		return nil
 	}
 	confirmHint(cmd.ErrOrStderr(), cmd.Root().CommandPath(), done)
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "To take this back: %s undo --transaction %s\n", cmd.Root().CommandPath(), done.Name)
-	return err
+	undoHint(cmd.ErrOrStderr(), cmd.Root().CommandPath(), done)
+	return nil
 }
 
 // txRun is a run of the command.

@@ -53,6 +53,16 @@ func (o *wholeOptions) check() error {
 	return o.confirm.check()
 }
 
+// read reads the objects in the order in which they can be written, and the kubeconfig.
+func (o *wholeOptions) read(cmd *cobra.Command) ([]manifests.Object, error) {
+	objects, err := o.files.Read(cmd.InOrStdin())
+	if err != nil {
+		return nil, terminal.OneLine(err)
+	}
+	manifests.Sort(objects)
+	return objects, o.load()
+}
+
 // inNamespace gives objects without a namespace theirs, and refuses those in another one than --namespace.
 func (o *wholeOptions) inNamespace(objects []manifests.Object) error {
 	own, err := o.ownNamespace()
@@ -98,8 +108,8 @@ func (o *wholeOptions) writer(cmd *cobra.Command, done string) (*wholeWriter, er
 
 // refused returns the error of a transaction with the file and the object that it is about.
 func (w *wholeWriter) refused(err error) error {
-	if unknown, ok := errors.AsType[*transaction.UnknownError](err); ok {
-		return fmt.Errorf("%w; ask with: kubectl get --raw /apis/history.sqube.io/v1alpha1/transactions/%s", terminal.OneLine(err), unknown.Name)
+	if unknown := unknownOutcome(err); unknown != nil {
+		return unknown
 	}
 	i, message, ok := transaction.OperationOf(err)
 	if !ok || i >= len(w.objects) {
@@ -109,6 +119,15 @@ func (w *wholeWriter) refused(err error) error {
 		return fmt.Errorf("%w; nothing was written", terminal.OneLine(err))
 	}
 	return fmt.Errorf("%s: %s; nothing was written", w.objects[i], strings.Join(strings.Fields(message), " "))
+}
+
+// unknownOutcome returns the error of a transaction of which it is not known what became of it, nil for other errors.
+func unknownOutcome(err error) error {
+	unknown, ok := errors.AsType[*transaction.UnknownError](err)
+	if !ok {
+		return nil
+	}
+	return fmt.Errorf("%w; ask with: kubectl get --raw /apis/history.sqube.io/v1alpha1/transactions/%s", terminal.OneLine(err), unknown.Name)
 }
 
 // wholeWriter commits transactions and prints what they do.
@@ -161,11 +180,8 @@ func (w *wholeWriter) commit(ctx context.Context, t *transaction.Transaction) er
 		return w.differences(ctx, result)
 	}
 	w.written = append(w.written, result.Operations...)
-	for i := range result.Operations {
-		if !result.Operations[i].Unchanged {
-			w.results = append(w.results, result)
-			break
-		}
+	if slices.ContainsFunc(result.Operations, func(r transaction.OperationResult) bool { return !r.Unchanged }) {
+		w.results = append(w.results, result)
 	}
 	if w.o.output == "" || w.o.output == "name" {
 		for i := range result.Operations {
@@ -250,7 +266,7 @@ func (w *wholeWriter) end(ctx context.Context) error {
 		confirmHint(w.notes, w.command, r)
 	}
 	for _, r := range slices.Backward(w.results) { // the last one first
-		fmt.Fprintf(w.notes, "To take this back: %s undo --transaction %s\n", w.command, r.Name)
+		undoHint(w.notes, w.command, r)
 	}
 	return confirmByKey(ctx, w.client, w.in, w.notes, w.results...)
 }

@@ -92,10 +92,7 @@ func (s joinedStore) changed() []string {
 	objects := s.of.transaction.Changed(sqlstore.Resource{Group: s.resource.Group, Name: s.resource.Resource})
 	keys := make([]string, len(objects))
 	for i, o := range objects {
-		keys[i] = o.Name
-		if o.Namespace != "" {
-			keys[i] = o.Namespace + "/" + o.Name
-		}
+		keys[i] = cache.NewObjectName(o.Namespace, o.Name).String()
 	}
 	return keys
 }

@@ -25,6 +25,9 @@ import (
 // GroupVersion is that of the API.
 var GroupVersion = schema.GroupVersion{Group: "history.sqube.io", Version: "v1alpha1"}
 
+// Reviews are the groups of Kubernetes' own resources that are created to ask something. They are not stored.
+var Reviews = []string{"authentication.k8s.io", "authorization.k8s.io"}
+
 // Resource is the name of the resource.
 const Resource = "changes"
 

@@ -70,15 +70,7 @@ func (i *Importer) Define(ctx context.Context, key string, stored []byte) error 
 	return i.define(obj)
 }
 
-// DefineObject is Define for a definition that the API has returned.
-func (i *Importer) DefineObject(ctx context.Context, name string, data []byte) error {
-	_, obj, err := i.byName(apiextensions.Resource("customresourcedefinitions")).storage.ImportWrite(ctx, name, data)
-	if err != nil {
-		return nil
-	}
-	return i.define(obj)
-}
-
+// define adds the custom resources of a definition.
 func (i *Importer) define(obj runtime.Object) error {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := apiextensionsscheme.Scheme.Convert(obj, definition, nil); err != nil {
@@ -143,23 +135,26 @@ func (i *Importer) byName(name schema.GroupResource) *resource {
 }
 
 // ImportObject is Import for an object that the API has returned, in JSON or protobuf and any version. object is "namespace/name", or
-// "name".
-func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, object string, data []byte) Result {
+// "name". A definition also adds its custom resources.
+func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, object string, data []byte) (Result, error) {
 	o, r := Result{Resource: name.String(), Object: object}, i.byName(name)
 	if r == nil {
 		o.Reason = "sqube does not serve this resource"
-		return o
+		return o, nil
 	}
 	w, obj, err := r.storage.ImportWrite(ctx, object, data)
 	switch {
 	case err != nil:
 		o.Reason = fmt.Sprintf("its value can't be stored: %v", err)
+		return o, nil
 	case isIdentity(r, obj):
 		o.Reason = "it is the identity of one of the old API servers"
-	default:
-		o.Write = w
+		return o, nil
+	case name == apiextensions.Resource("customresourcedefinitions"):
+		err = i.define(obj)
 	}
-	return o
+	o.Write = w
+	return o, err
 }
 
 // find splits a key, given without its prefix. r is nil if the key does not belong to a resource.

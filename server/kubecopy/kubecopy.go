@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server/encryption"
@@ -222,7 +223,7 @@ func (r *resource) path(namespace string) string {
 // Each calls yield for each object. It returns an error of yield, which ends it, unchanged.
 func (c *Cluster) Each(ctx context.Context, yield func(*Row) error) error {
 	for _, r := range c.resources {
-		if !r.defines() && !c.importer.Serves(r.GroupResource()) {
+		if !c.importer.Serves(r.GroupResource()) {
 			c.Unread = append(c.Unread, Unread{r.GroupResource().String(), "sqube does not store it: an aggregated API serves it, or another version of Kubernetes"})
 			continue
 		}
@@ -332,16 +333,14 @@ func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*R
 			return fmt.Errorf("hiding the values of Secret %s/%s: %w", o.namespace, o.name, err)
 		}
 	}
-	if r.defines() {
-		if err := c.importer.DefineObject(ctx, o.name, data); err != nil {
-			return err
-		}
-	}
 	revision, err := strconv.ParseInt(o.resourceVersion, 10, 64)
 	if err != nil {
 		revision = c.Revision
 	}
-	result := c.importer.ImportObject(ctx, r.GroupResource(), strings.TrimPrefix(o.namespace+"/"+o.name, "/"), data)
+	result, err := c.importer.ImportObject(ctx, r.GroupResource(), cache.NewObjectName(o.namespace, o.name).String(), data)
+	if err != nil {
+		return err
+	}
 	return yield(&Row{result, c.ids.Of(revision)})
 }
 

@@ -37,11 +37,7 @@ func allocateInTransactions(store *genericregistry.Store, addresses networkingcl
 		if t == nil || err != nil {
 			return finish, err
 		}
-		if err := requireAddresses(ctx, t, addresses, service, &api.Service{}); err != nil {
-			finish(ctx, false)
-			return nil, err
-		}
-		return finishAtEnd(t, finish, true), nil
+		return allocated(ctx, t, addresses, service, nil, finish)
 	}
 	store.BeginUpdate = func(ctx context.Context, service, old runtime.Object, options *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
 		t := sqlstore.TransactionFrom(ctx)
@@ -52,11 +48,7 @@ func allocateInTransactions(store *genericregistry.Store, addresses networkingcl
 		if t == nil || err != nil {
 			return finish, err
 		}
-		if err := requireAddresses(ctx, t, addresses, service, old); err != nil {
-			finish(ctx, false)
-			return nil, err
-		}
-		return finishAtEnd(t, finish, false), nil
+		return allocated(ctx, t, addresses, service, old, finish)
 	}
 	store.AfterDelete = func(service runtime.Object, options *metav1.DeleteOptions) {
 		t, gathered := transactionOf(service)
@@ -74,12 +66,25 @@ func allocateInTransactions(store *genericregistry.Store, addresses networkingcl
 	}
 }
 
+// allocated returns what is to be called at the end of the write of a Service in a transaction: finish, at the end of that. old is what the
+// Service was, nil if it is created.
+func allocated(ctx context.Context, t *sqlstore.Transaction, addresses networkingclient.IPAddressesGetter, service, old runtime.Object, finish genericregistry.FinishFunc) (genericregistry.FinishFunc, error) {
+	if err := requireAddresses(ctx, t, addresses, service, old); err != nil {
+		finish(ctx, false)
+		return nil, err
+	}
+	return finishAtEnd(t, finish, old == nil), nil
+}
+
 // requireAddresses has the transaction require the addresses that a Service has got.
 func requireAddresses(ctx context.Context, t *sqlstore.Transaction, addresses networkingclient.IPAddressesGetter, service, old runtime.Object) error {
 	if t.DryRun || !addressObjects() {
 		return nil
 	}
-	had := old.(*api.Service).Spec.ClusterIPs
+	var had []string
+	if before, updates := old.(*api.Service); updates {
+		had = before.Spec.ClusterIPs
+	}
 	for _, ip := range service.(*api.Service).Spec.ClusterIPs {
 		parsed := net.ParseIP(ip) // not None
 		if parsed == nil || slices.Contains(had, ip) {

@@ -115,16 +115,12 @@ func (g *Guard) next(ctx context.Context, files pki.Shared) (*sqlstore.Write, er
 	if err != nil {
 		return nil, fmt.Errorf("reading which keys the database's cluster has: %w", err)
 	}
-	w := &sqlstore.Write{
-		Operation: "create", Resource: Resource, Key: fingerprintsName, Name: fingerprintsName, Previous: record,
-		Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil),
-	}
+	w := sqlstore.Internal(Resource, fingerprintsName, record, nil)
 	o := &fingerprints{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "sqube.io/v1", Kind: "KeyFingerprints"},
 		ObjectMeta: metav1.ObjectMeta{Name: fingerprintsName, UID: uuid.NewUUID()},
 	}
 	if record != nil {
-		w.Operation = "update"
 		if err := json.Unmarshal(record.Value, o); err != nil {
 			return nil, fmt.Errorf("the row with the fingerprints of the cluster's keys is damaged; restore a backup: %w", err)
 		}

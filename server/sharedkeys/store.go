@@ -57,15 +57,11 @@ func (s *Store) Update(ctx context.Context, change func(pki.Shared) (pki.Shared,
 		if err != nil {
 			return nil, fmt.Errorf("reading the cluster's keys: %w", err)
 		}
-		w := &sqlstore.Write{
-			Operation: "create", Resource: Resource, Key: Name, Name: Name, Previous: record,
-			Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil),
-		}
+		w := sqlstore.Internal(Resource, Name, record, nil)
 		o := &object{TypeMeta: metav1.TypeMeta{APIVersion: "sqube.io/v1", Kind: "SharedKeys"}, ObjectMeta: metav1.ObjectMeta{Name: Name, UID: uuid.NewUUID()}}
 		var kept pki.Shared
 		var stale bool
 		if record != nil {
-			w.Operation = "update"
 			if kept, stale, err = s.sealer.decode(ctx, record.Value, o); err != nil {
 				return nil, err
 			}

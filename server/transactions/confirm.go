@@ -65,8 +65,8 @@ func (s *Spec) mustBeConfirmed(gathering *sqlstore.Transaction) error {
 
 // await makes the transaction of ctx one that must be confirmed, as of its commit.
 func (r *REST) await(ctx context.Context, t *Transaction, c sqlstore.Confirmation) error {
-	deadline := metav1.NewTime(time.Now().UTC().Add(c.Within + time.Second - 1).Truncate(time.Second)) // never early
-	t.Status.State, t.Status.Deadline, t.Status.UnlessHealthy = AwaitsConfirmation, &deadline, c.UnlessHealthy
+	deadline := inSeconds(time.Now().Add(c.Within + time.Second - 1)) // never early
+	t.Status.State, t.Status.Deadline, t.Status.UnlessHealthy = AwaitsConfirmation, deadline, c.UnlessHealthy
 	w, err := (&waiting{Name: t.Name, User: t.Status.User, Due: deadline.Time, Deadline: deadline.Time}).write()
 	if err == nil {
 		_, err = r.Store.Write(ctx, w)
@@ -91,13 +91,7 @@ type waiting struct {
 // write returns the write that stores w.
 func (w *waiting) write() (*sqlstore.Write, error) {
 	value, err := json.Marshal(w)
-	write := &sqlstore.Write{
-		Operation: "create", Resource: sqlstore.Unconfirmed, Key: w.Name, Name: w.Name, Previous: w.found,
-		Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil), Value: value,
-	}
-	if w.found != nil {
-		write.Operation = "update"
-	}
+	write := sqlstore.Internal(sqlstore.Unconfirmed, w.Name, w.found, value)
 	if w.Left {
 		write.ExpiresAt = time.Now().Add(kept).UnixMilli()
 	}
@@ -253,8 +247,7 @@ func (l *loaded) confirm(by string, now time.Time) error {
 
 // settled sets a state in which nothing is left to do.
 func (s *Status) settled(state State, now time.Time) {
-	at := metav1.NewTime(now.UTC().Truncate(time.Second))
-	s.State, s.Settled, s.Message = state, &at, ""
+	s.State, s.Settled, s.Message = state, inSeconds(now), ""
 }
 
 // forget removes the row of sqlstore.Unconfirmed of a transaction that is settled. If that fails, it is done at the deadline.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clientrest "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // wrong are the reasons for which a container that waits is no longer expected to start.
@@ -61,12 +62,7 @@ func (t *Taker) unhealthy(ctx context.Context, l *loaded) (problem string, err e
 	return "", nil
 }
 
-func nameOf(o *unstructured.Unstructured) string {
-	if o.GetNamespace() == "" {
-		return o.GetName()
-	}
-	return o.GetNamespace() + "/" + o.GetName()
-}
+func nameOf(o *unstructured.Unstructured) string { return cache.MetaObjectToName(o).String() }
 
 // get returns an object, or a list if below is "", nil if there is none.
 func (c *checkup) get(ctx context.Context, t *Target, below string) (*unstructured.Unstructured, error) {

@@ -18,9 +18,6 @@ import (
 	"github.com/sqube/sqube/sqlstore"
 )
 
-// questions are the groups of resources that are created to ask something, which takes place outside of transactions.
-var questions = []string{"authentication.k8s.io", "authorization.k8s.io"}
-
 // Join lets requests with the header of an open transaction join it. They have been authorized already, as those of any client. Requests that
 // a transaction can't have are refused.
 func (r *REST) Join(next http.Handler, longRunning request.LongRunningRequestCheck) http.Handler {
@@ -60,7 +57,7 @@ func (r *REST) Join(next http.Handler, longRunning request.LongRunningRequestChe
 			found.writing.Lock()
 			defer found.writing.Unlock()
 		}
-		audit.AddAuditAnnotation(ctx, changes.GroupVersion.Group+"/transaction", name)
+		audit.AddAuditAnnotation(ctx, NameAnnotation, name)
 		next.ServeHTTP(w, req.WithContext(sqlstore.WithTransaction(ctx, found.Transaction)))
 	})
 }
@@ -80,11 +77,11 @@ func (r *REST) joins(info *request.RequestInfo, longRunning bool) (joins bool, w
 			return false, "transactions, undos and queries are requests of their own"
 		}
 		return false, ""
-	case slices.Contains(questions, info.APIGroup):
+	case slices.Contains(changes.Reviews, info.APIGroup): // what is asked there is outside of transactions
 		return false, ""
 	case !served && !reads(info):
 		return false, "this server does not store such objects"
-	case !reads(info) && !subresources[info.Subresource]:
+	case !reads(info) && info.Subresource != "" && !slices.Contains(subresources, info.Subresource):
 		return false, "only objects, and their status, scale and finalizers, can be written"
 	}
 	return served, ""

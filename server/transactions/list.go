@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
@@ -92,8 +93,7 @@ func (*REST) ConvertToTable(_ context.Context, object, options runtime.Object) (
 }
 
 func rowOf(t *Transaction) metav1.TableRow {
-	const none = "<none>"
-	s, left, age := &t.Status, none, none
+	s, left, age := &t.Status, changes.None, changes.None
 	if s.State == AwaitsConfirmation {
 		left = duration.HumanDuration(max(0, time.Until(s.Deadline.Time)))
 	}
@@ -101,6 +101,6 @@ func rowOf(t *Transaction) metav1.TableRow {
 		age = duration.HumanDuration(time.Since(s.Time.Time))
 	}
 	return metav1.TableRow{Object: runtime.RawExtension{Object: t}, Cells: []any{
-		t.Name, s.User, age, int64(len(s.Operations)), cmp.Or(string(s.State), "Committed"), left, cmp.Or(s.Message, none),
+		t.Name, s.User, age, int64(len(s.Operations)), cmp.Or(string(s.State), "Committed"), left, cmp.Or(s.Message, changes.None),
 	}}
 }

@@ -63,7 +63,7 @@ func (r *REST) stage(ctx context.Context, t *Transaction, namespace string, dryR
 	}
 	within, err := t.Spec.within()
 	if err != nil {
-		invalid = append(invalid, field.Invalid(spec.Child("within"), t.Spec.OpenWithin, err.Error()))
+		invalid = append(invalid, field.Invalid(spec.Child("openWithin"), t.Spec.OpenWithin, err.Error()))
 	}
 	if invalid = append(invalid, t.Spec.confirmation()...); t.Spec.ConfirmWithin != "" && t.Spec.Stage != Open {
 		invalid = append(invalid, field.Forbidden(spec.Child("confirmWithin"), "it is given when a transaction is opened"))
@@ -94,25 +94,21 @@ func (s *Spec) within() (time.Duration, error) {
 
 // open opens a transaction.
 func (r *REST) open(ctx context.Context, t *Transaction, namespace string, within time.Duration) error {
-	if err := r.unused(ctx, t.Name); err != nil {
-		return err
-	}
 	gathering, err := r.Store.Begin(ctx, t.Name, r.Options.limits())
 	if err != nil {
 		return apistorage.ClientError(err)
 	}
 	joined := sqlstore.WithTransaction(ctx, gathering)
-	_, auditID, err := r.transport(joined)
+	transport, auditID, err := r.transport(ctx)
 	gathering.AuditID = auditID
 	if err == nil {
 		err = t.Spec.mustBeConfirmed(gathering)
 	}
 	if err == nil {
-		err = r.require(joined, t.Spec.Require, namespace)
+		err = r.require(joined, transport, t.Spec.Require, namespace)
 	}
 	until := time.Now().Add(within)
-	expires := metav1.NewTime(until.UTC().Truncate(time.Second))
-	t.Status = Status{AuditID: auditID, OpenUntil: &expires}
+	t.Status = Status{AuditID: auditID, OpenUntil: inSeconds(until)}
 	if caller, ok := request.UserFrom(ctx); ok {
 		t.Status.User = caller.GetName()
 	}

@@ -54,7 +54,8 @@ var patchTypes = map[string]types.PatchType{
 	"": types.MergePatchType, "merge": types.MergePatchType, "json": types.JSONPatchType, "strategic": types.StrategicMergePatchType,
 }
 
-var subresources = map[string]bool{"": true, "status": true, "scale": true, "finalize": true, "approval": true}
+// subresources are those that operations can write.
+var subresources = []string{"status", "scale", "finalize", "approval"}
 
 // paths finds the paths of objects. namespace is that of objects that name none.
 type paths struct {
@@ -66,8 +67,8 @@ type paths struct {
 // call returns the request of an operation.
 func (p *paths) call(o *Operation, at *field.Path) (*call, *field.Error) {
 	c := &call{verb: o.Verb, query: url.Values{}}
-	if !subresources[o.Subresource] {
-		return nil, field.NotSupported(at.Child("subresource"), o.Subresource, []string{"status", "scale", "finalize", "approval"})
+	if o.Subresource != "" && !slices.Contains(subresources, o.Subresource) {
+		return nil, field.NotSupported(at.Child("subresource"), o.Subresource, subresources)
 	}
 	var object named
 	if o.Object != nil {
@@ -239,7 +240,7 @@ func (c *call) send(ctx context.Context, transport http.RoundTripper) (body []by
 		warnings = append(warnings, w.Text)
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		return nil, warnings, failureOf(response.StatusCode, body)
+		return nil, warnings, FailureOf(response.StatusCode, body)
 	}
 	return body, warnings, nil
 }
@@ -252,8 +253,8 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// failureOf returns the error that an answer is.
-func failureOf(code int, body []byte) *apierrors.StatusError {
+// FailureOf returns the error that an answer is.
+func FailureOf(code int, body []byte) *apierrors.StatusError {
 	status := metav1.Status{}
 	if json.Unmarshal(body, &status) == nil && status.Status == metav1.StatusFailure {
 		return &apierrors.StatusError{ErrStatus: status}

@@ -18,11 +18,8 @@ import (
 )
 
 // require checks the conditions of a transaction on the state at its begin, and has the commit fail if that has changed.
-func (r *REST) require(ctx context.Context, all []Requirement, namespace string) error {
-	transport, _, err := r.transport(sqlstore.WithRequired(ctx))
-	if err != nil {
-		return err
-	}
+func (r *REST) require(ctx context.Context, transport http.RoundTripper, all []Requirement, namespace string) error {
+	ctx = sqlstore.WithRequired(ctx)
 	paths := &paths{Served: r.Served, namespace: namespace}
 	for i := range all {
 		q := &all[i]

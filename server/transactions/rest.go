@@ -35,7 +35,7 @@ type Config struct {
 	// Authorizer decides who may make transactions in the whole cluster, and who may confirm those of others.
 	Authorizer authorizer.Authorizer
 	Options    *Options
-	// OnBehalf returns a configuration for requests to this server as the user of a request, in its transaction, and the audit id for these.
+	// OnBehalf returns a configuration for requests to this server as the user of a request, and the audit id for these.
 	OnBehalf func(context.Context) (*clientrest.Config, string, error)
 }
 

@@ -12,13 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 	clientrest "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -117,7 +118,7 @@ func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, names
 	}
 	share := r.answers.Share()
 	gathering.AtEnd(func(sqlstore.Outcome) { share.Release() })
-	if err := r.require(ctx, t.Spec.Require, namespace); err != nil {
+	if err := r.require(ctx, transport, t.Spec.Require, namespace); err != nil {
 		return err
 	}
 	for i, c := range calls {
@@ -140,28 +141,17 @@ func (r *REST) attempt(ctx context.Context, t *Transaction, calls []*call, names
 	return r.commit(ctx, t, gathering)
 }
 
-// transport returns the transport of requests of the user of ctx, in its transaction.
+// transport returns the transport of requests of the user of ctx, which have the audit id and the manager of its request. They join the
+// transaction of their own contexts.
 func (r *REST) transport(ctx context.Context) (http.RoundTripper, string, error) {
 	config, auditID, err := r.OnBehalf(ctx)
 	if err != nil {
 		return nil, "", err
 	}
+	config.UserAgent = sqlstore.AuthorFrom(ctx).FieldManager
+	config.Wrap(undo.WithAuditID(auditID))
 	transport, err := clientrest.TransportFor(config)
-	return identified{transport, auditID, sqlstore.AuthorFrom(ctx).FieldManager}, auditID, err
-}
-
-// identified gives requests the audit id and the user agent of the transaction's request.
-type identified struct {
-	next      http.RoundTripper
-	auditID   string
-	userAgent string
-}
-
-// RoundTrip implements http.RoundTripper.
-func (i identified) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.Header.Set(auditinternal.HeaderAuditID, i.auditID)
-	r.Header.Set("User-Agent", i.userAgent)
-	return i.next.RoundTrip(r)
+	return transport, auditID, err
 }
 
 // failed returns the error of an operation as that of the transaction: the same code, reason and details, and which operation it is.
@@ -178,10 +168,7 @@ func (c *call) failed(index int, err error) error {
 		details = *status.Details
 	}
 	details.Causes = append([]metav1.StatusCause{cause}, details.Causes...)
-	name := c.target.Name
-	if c.target.Namespace != "" {
-		name = c.target.Namespace + "/" + name
-	}
+	name := cache.NewObjectName(c.target.Namespace, c.target.Name)
 	status.Details = &details
 	status.Message = fmt.Sprintf("nothing was written: operations[%d], %s %s %s: %s", index, c.verb, c.target.Kind, name, status.Message)
 	return &apierrors.StatusError{ErrStatus: status}
@@ -197,8 +184,8 @@ type record struct {
 
 // commit commits what was gathered, and completes the status.
 func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.Transaction) error {
-	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-	t.Status.Time = &now
+	now := inSeconds(time.Now())
+	t.Status.Time = now
 	stored := record{Rows: make([]int64, len(t.Status.Operations))}
 	expires := now.Add(kept).UnixMilli()
 	if c := gathering.Confirmation; c.Within > 0 {
@@ -240,6 +227,12 @@ func (r *REST) commit(ctx context.Context, t *Transaction, gathering *sqlstore.T
 		r.announce(t.Name, t.Status)
 	}
 	return t.Status.committed(first, first+int64(written), stored.Rows)
+}
+
+// inSeconds returns a moment as the API has it.
+func inSeconds(t time.Time) *metav1.Time {
+	at := metav1.NewTime(t.UTC().Truncate(time.Second))
+	return &at
 }
 
 // committed sets the revisions of what was committed.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -379,11 +378,9 @@ func (t *Taker) commit(ctx context.Context, gathering *sqlstore.Transaction, w *
 	if err := t.settle(ctx, l); err != nil {
 		return err
 	}
-	made := metav1.NewTime(now.Truncate(time.Second))
+	back := Status{User: user.APIServerUser, AuditID: sqlstore.AuthorFrom(ctx).AuditID, Time: inSeconds(now), Message: "it takes back " + l.name}
 	_, err = gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
-		back := record{Status: Status{User: user.APIServerUser, AuditID: sqlstore.AuthorFrom(ctx).AuditID, Time: &made, Message: "it takes back " + l.name}}
-		back.Status.Operations, back.Rows = t.results(writes)
-		return json.Marshal(back)
+		return t.describe(&back, writes)
 	})
 	if err == nil && known != l.Status.Message {
 		t.announce(l.name, l.Status)
@@ -417,22 +414,18 @@ func (t *Taker) lead(ctx context.Context) (held bool, until time.Time, err error
 	if err != nil {
 		return false, now, err
 	}
-	w := &sqlstore.Write{
-		Operation: "create", Resource: sqlstore.Unconfirmed, Key: leadKey, Name: leadKey, Previous: found,
-		Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil),
-	}
 	if found != nil {
-		w.Operation = "update"
 		var other leader
 		// A clock that is ahead must not keep others from it for longer.
 		if err := json.Unmarshal(found.Value, &other); err == nil && other.Server != t.ServerID && other.Until.After(now) && other.Until.Before(now.Add(2*leads)) {
 			return false, other.Until, nil
 		}
 	}
-	if w.Value, err = json.Marshal(leader{t.ServerID, now.Add(leads)}); err != nil {
+	value, err := json.Marshal(leader{t.ServerID, now.Add(leads)})
+	if err != nil {
 		return false, now, err
 	}
-	_, err = t.Store.Write(ctx, w)
+	_, err = t.Store.Write(ctx, sqlstore.Internal(sqlstore.Unconfirmed, leadKey, found, value))
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return false, now.Add(time.Second), nil
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/audit"
@@ -77,15 +76,13 @@ var errNothing = errors.New("the transaction has no writes")
 
 // commitWrites commits what was gathered, with a record that names each write.
 func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlstore.Transaction) error {
-	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-	author := sqlstore.AuthorFrom(ctx)
-	stored := record{Status: Status{User: author.User, AuditID: author.AuditID, Time: &now}}
+	now, author := inSeconds(time.Now()), sqlstore.AuthorFrom(ctx)
+	made := Status{User: author.User, AuditID: author.AuditID, Time: now}
 	first, err := gathering.Commit(ctx, now.Add(kept).UnixMilli(), func(writes []sqlstore.Gathered) ([]byte, error) {
 		if c.Writes = len(writes); c.Writes == 0 {
 			return nil, errNothing
 		}
-		stored.Status.Operations, stored.Rows = r.results(writes)
-		return json.Marshal(stored)
+		return r.describe(&made, writes)
 	})
 	switch {
 	case errors.Is(err, errNothing):
@@ -101,6 +98,14 @@ func (r *REST) commitWrites(ctx context.Context, c *Committed, gathering *sqlsto
 	}
 	c.Revision = first + int64(c.Writes)
 	return nil
+}
+
+// describe returns the record of a transaction whose writes are no operations, and completes its status with them.
+func (r *REST) describe(s *Status, writes []sqlstore.Gathered) ([]byte, error) {
+	stored := record{}
+	s.Operations, stored.Rows = r.results(writes)
+	stored.Status = *s
+	return json.Marshal(stored)
 }
 
 // results returns what becomes of writes, and which rows after the record of the transaction they are.

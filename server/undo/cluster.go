@@ -33,13 +33,18 @@ func newCluster(config *rest.Config, auditID string) (*cluster, error) {
 	config.UserAgent = Manager // the manager of deletions
 	config.WarningHandler = rest.NoWarnings{}
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return identified{next, auditID} })
+	config.Wrap(WithAuditID(auditID))
 	dynamic, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	discovery, err := discovery.NewDiscoveryClientForConfig(config)
 	return &cluster{dynamic: dynamic, discovery: discovery, resources: map[schema.GroupVersion][]metav1.APIResource{}, auditID: auditID}, err
+}
+
+// WithAuditID returns what gives the requests of a transport an audit id.
+func WithAuditID(auditID string) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper { return identified{next, auditID} }
 }
 
 // identified gives requests an audit id.

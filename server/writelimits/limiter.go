@@ -167,12 +167,7 @@ func (l *Limiter) count(ctx context.Context, r *Request, hourly []*bound) error 
 		}
 		now := time.Now()
 		t := tally{User: r.User.GetName(), Since: map[int64]int64{}}
-		w := &sqlstore.Write{
-			Operation: "create", Resource: sqlstore.Written, Key: key, Name: key, Previous: found, ExpiresAt: now.Add(counted + slice).UnixMilli(),
-			Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil),
-		}
 		if found != nil {
-			w.Operation = "update"
 			if err := json.Unmarshal(found.Value, &t); err != nil {
 				klog.ErrorS(err, "The count of what a user has written can't be read, and begins again", "user", r.User.GetName())
 			}
@@ -184,9 +179,12 @@ func (l *Limiter) count(ctx context.Context, r *Request, hourly []*bound) error 
 			}
 		}
 		t.Since[now.Unix()/int64(slice/time.Second)]++
-		if w.Value, err = json.Marshal(t); err != nil {
+		value, err := json.Marshal(t)
+		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
+		w := sqlstore.Internal(sqlstore.Written, key, found, value)
+		w.ExpiresAt = now.Add(counted + slice).UnixMilli()
 		if _, err = l.store.Write(ctx, w); !errors.Is(err, sqlstore.ErrConflict) {
 			return apistorage.ClientError(err)
 		}

@@ -83,9 +83,6 @@ type Request struct {
 // connects are the subresources that reach into Pods and Nodes, by any method.
 var connects = []string{"exec", "attach", "portforward", "proxy"}
 
-// asking are the groups of resources that are created to ask something. They are not stored.
-var asking = []string{"authentication.k8s.io", "authorization.k8s.io"}
-
 // never are the resources that nobody who has limits writes, since they lend the rights of others, or change these.
 var never = []string{"secrets", "serviceaccounts/token", "*.rbac.authorization.k8s.io", "*.certificates.k8s.io"}
 
@@ -98,7 +95,7 @@ func (r *Request) asks() bool {
 	case "get", "list", "watch", "head", "options":
 		return true
 	}
-	return r.Verb == "create" && slices.Contains(asking, r.Group)
+	return r.Verb == "create" && slices.Contains(changes.Reviews, r.Group)
 }
 
 // sends reports whether the writes of a request are requests of their own, of the same user.

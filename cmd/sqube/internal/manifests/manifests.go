@@ -33,6 +33,11 @@ func Name(o *unstructured.Unstructured) string {
 	return name
 }
 
+// Key identifies an object, whatever the version of its kind.
+func Key(o *unstructured.Unstructured) string {
+	return o.GroupVersionKind().GroupKind().String() + " " + Name(o)
+}
+
 // Files says which objects to read. Its flags are kubectl's.
 type Files struct {
 	resource.FilenameOptions
@@ -76,11 +81,10 @@ func (f *Files) Read(stdin io.Reader) ([]Object, error) {
 		if o.GetName() == "" {
 			return nil, fmt.Errorf("%s: a %s has no name", o.Source, o.GetKind())
 		}
-		key := o.GroupVersionKind().GroupKind().String() + " " + Name(u)
-		if other, twice := seen[key]; twice {
+		if other, twice := seen[Key(u)]; twice {
 			return nil, fmt.Errorf("%s is also in %s", o, other)
 		}
-		seen[key] = o.Source
+		seen[Key(u)] = o.Source
 		objects = append(objects, o)
 	}
 	if len(objects) == 0 {
