@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +28,16 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 	if o.Failed == nil {
 		o.Failed = func(err error) { t.Log(err) }
 	}
+	nodes, err := s.Join(t.Context(), o)
+	if err != nil {
+		t.Fatalf("simulate nodes: %v", err)
+	}
+	t.Cleanup(nodes.Stop)
+	return nodes
+}
+
+// Join is Nodes for a server that is not of one test. The nodes run until they are stopped.
+func (s *Server) Join(ctx context.Context, o simnodes.Options) (*simnodes.Nodes, error) {
 	if o.Listen == nil {
 		o.Listen = s.Listen
 	}
@@ -41,15 +52,15 @@ func (s *Server) Nodes(t testing.TB, o simnodes.Options) *simnodes.Nodes {
 	}
 	nodes, err := simnodes.Join(context.Background(), config, o)
 	if err != nil {
-		t.Fatalf("simulate nodes: %v", err)
+		return nil, err
 	}
-	t.Cleanup(nodes.Stop)
 	if s.nodeGrace == 0 {
-		if err := s.admitPods(t.Context()); err != nil {
-			t.Fatalf("let Pods be scheduled to the nodes: %v", err)
+		if err := s.admitPods(ctx); err != nil {
+			nodes.Stop()
+			return nil, fmt.Errorf("let Pods be scheduled to the nodes: %w", err)
 		}
 	}
-	return nodes
+	return nodes, nil
 }
 
 // admitPods removes the taint that new nodes have until a controller has seen that they are ready.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -61,6 +63,8 @@ type Options struct {
 	// Virtual runs the server in the bubble of testing/synctest in which it is started: the bubble's time is the server's. See the
 	// package's documentation. Outside of a bubble it is an error, and so is a server without it inside of one.
 	Virtual bool
+	// History is how long versions of objects can be read after five minutes, and are in changes. Default 0: not at all.
+	History time.Duration
 	// Configure changes other options before the server starts. Optional.
 	Configure func(*server.Options)
 }
@@ -132,7 +136,12 @@ func Start(o Options) (_ *Server, err error) {
 	open := func(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
 		return sqlstore.Open(ctx, s.engine, o)
 	}
-	process := server.Process{Outlived: true, Options: options, Store: o.storeOptions(), Open: open, Built: func(_ context.Context, s *server.Server) { built <- s }}
+	store, err := o.storeOptions()
+	if err != nil {
+		close(s.ended)
+		return nil, errors.Join(err, listener.Close(), s.engine.Close(), s.Stop())
+	}
+	process := server.Process{Outlived: true, Options: options, Store: store, Open: open, Built: func(_ context.Context, s *server.Server) { built <- s }}
 	go func() {
 		defer close(s.ended)
 		defer listener.Close()
@@ -250,6 +259,19 @@ func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
 	}
 	s.connect(config)
 	return config, nil
+}
+
+// Revision returns the newest resourceVersion.
+func (s *Server) Revision(ctx context.Context) (string, error) {
+	client, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		return "", err
+	}
+	list, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	return list.ResourceVersion, nil
 }
 
 // connect completes a client's configuration.

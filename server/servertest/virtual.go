@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,10 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/history"
 )
 
-// What Kubernetes' libraries keep for the whole process must not stop or mislead the clock of a bubble.
 func init() {
+	if testing.Testing() { // before any bubble
+		if err := PrepareVirtual(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// PrepareVirtual changes what Kubernetes' libraries keep for the whole process, so that it does not stop or mislead the clock of a bubble. A process
+// that is no test calls it once, before it makes bubbles.
+func PrepareVirtual() error {
 	// A goroutine that also waits for a channel from outside its bubble stops the clock. This one is never closed, and receiving from nil
 	// blocks as long.
 	wait.NeverStop = nil
@@ -25,6 +36,7 @@ func init() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR2)
 	signal.Stop(signals)
+	return history.Prepare()
 }
 
 // inBubble reports whether the caller is in a bubble of testing/synctest, whose clock is not the machine's.
@@ -51,11 +63,12 @@ func checkTime(o Options) error {
 }
 
 // storeOptions returns the settings of the store. In a bubble, versions are removed rarely, since each look for them holds up the clock.
-func (o *Options) storeOptions() sqlstore.Options {
-	if !o.Virtual {
-		return sqlstore.Options{}
+func (o *Options) storeOptions() (s sqlstore.Options, err error) {
+	s.History = o.History
+	if s.HistoryThin, err = history.ParseRules(history.DefaultRules); err == nil && o.Virtual {
+		s.Virtual, s.CompactInterval = true, sqlstore.DefaultRetention
 	}
-	return sqlstore.Options{Virtual: true, CompactInterval: sqlstore.DefaultRetention}
+	return s, err
 }
 
 // Listen listens like net.Listen, where the server connects to: for webhooks, aggregated API servers and kubelets of the test. With

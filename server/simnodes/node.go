@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -129,6 +130,13 @@ func (n *Nodes) nodeStatus(node *node, was *corev1.Node, now time.Time) (status 
 		NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: n.version, OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: "simnodes://1", OSImage: "simulated",
 		},
+	}
+	if n.options.Keep && len(was.Status.Capacity) > 0 {
+		port := status.DaemonEndpoints
+		status = *was.Status.DeepCopy()
+		status.Conditions, status.DaemonEndpoints = nil, port
+		status.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: n.port.host}},
+			slices.DeleteFunc(status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalDNS })...)
 	}
 	before := map[corev1.NodeConditionType]corev1.NodeCondition{}
 	for _, condition := range was.Status.Conditions {

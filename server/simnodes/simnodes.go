@@ -31,6 +31,8 @@ type Options struct {
 	Taints []corev1.Taint
 	// Capacity of each node, which is allocatable. What it leaves out is 32 CPUs, 256Gi of memory and 110 Pods.
 	Capacity corev1.ResourceList
+	// Keep keeps what nodes that exist have said about themselves: their capacity, addresses, images and volumes.
+	Keep bool
 	// Scripts say what containers do. The default is good for Pods that have nothing to do: see Script.
 	Scripts []Script
 

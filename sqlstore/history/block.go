@@ -295,6 +295,15 @@ var (
 	})
 )
 
+// Prepare makes what all of a process's stores share. A bubble of testing/synctest must not make it: the others could not use it then.
+func Prepare() error {
+	data, err := compress(nil)
+	if err == nil {
+		_, err = decompress(data)
+	}
+	return err
+}
+
 // maxData is more than any block has: an object of a few megabytes, whose block is twice as long, and its last version.
 const maxData = 64 << 20
 
