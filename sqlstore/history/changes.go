@@ -102,23 +102,31 @@ type reader struct {
 	query  Query
 	rows   int   // how many of the log the next read has at most
 	beyond int64 // of the blocks of the last span, the nearest revision beyond it; 0 for none
+	moved  int64 // up to where versions had left the log before that span was read
 	cache  cache
 }
 
-// next returns where to go on after a revision, or before it, 0 for none; 0 if there is nothing more.
+// next returns where to go on after a revision, or before it, 0 for none; 0 if there is nothing more. If versions have left the log since the
+// last span was read, blocks of that span can have more of them than were seen: then nothing is skipped.
 func (w *reader) next(ctx context.Context, last int64) (at int64, err error) {
 	q := &w.query
-	statement := "SELECT (SELECT min(id) FROM log WHERE id > ?), (SELECT min(first_id) FROM past WHERE first_id > ?)"
+	statement, step := "SELECT (SELECT min(id) FROM log WHERE id > ?), (SELECT min(first_id) FROM past WHERE first_id > ?)", int64(1)
+	begin := last == 0
 	if q.NewestFirst {
-		statement = "SELECT (SELECT max(id) FROM log WHERE id < ?), (SELECT max(until) FROM past WHERE until < ?)"
-		if last == 0 {
+		statement, step = "SELECT (SELECT max(id) FROM log WHERE id < ?), (SELECT max(until) FROM past WHERE until < ?)", -1
+		if begin {
 			last = 1<<63 - 1
 		}
 	}
 	nearest := []int64{w.beyond}
-	err = w.Query(ctx, statement, []any{last, last}, func(row dialect.Row) error {
+	err = w.Query(ctx, statement+", (SELECT coalesce(max(until), 0) FROM past)", []any{last, last}, func(row dialect.Row) error {
 		var inLog, inPast *int64
-		err := row.Scan(&inLog, &inPast)
+		var moved int64
+		err := row.Scan(&inLog, &inPast, &moved)
+		if moved != w.moved && !begin {
+			nearest = append(nearest, last+step)
+		}
+		w.moved = moved
 		for _, found := range []*int64{inLog, inPast} {
 			if found != nil {
 				nearest = append(nearest, *found)
@@ -293,7 +301,7 @@ func (c *Change) Load(ctx context.Context) error {
 		}
 		return c.loadPrevious(ctx, c.ID)
 	}
-	b, err := c.from.open(ctx, c.block)
+	b, err := c.from.open(ctx, c.block, c.nth)
 	if err != nil {
 		return err
 	}
@@ -382,13 +390,17 @@ type cached struct {
 
 const cacheBytes = 4 << 20
 
-// open returns the block with that first revision.
-func (w *reader) open(ctx context.Context, first int64) (*cached, error) {
+// open returns the block with that first revision, which has a version of that number.
+func (w *reader) open(ctx context.Context, first int64, nth int) (*cached, error) {
 	k := &w.cache
 	if i := slices.IndexFunc(k.blocks, func(c *cached) bool { return c.first == first }); i >= 0 {
 		found := k.blocks[i]
-		k.blocks = append(slices.Delete(k.blocks, i, i+1), found)
-		return found, nil
+		k.blocks = slices.Delete(k.blocks, i, i+1)
+		if found.remnants != nil || nth < len(found.versions) {
+			k.blocks = append(k.blocks, found)
+			return found, nil
+		}
+		k.bytes -= found.bytes // it has grown since
 	}
 	found := &cached{first: first}
 	err := Blocks(ctx, w, "first_id = ?", "first_id", []any{first}, func(b *dialect.Block) (err error) {

@@ -98,6 +98,37 @@ func checkChanges(t *testing.T, s *sqlstore.Store, h *History, q history.Query) 
 	}
 }
 
+// testPastGrows reads the changes of an object while its versions leave the log one by one, into a block that was read before.
+func testPastGrows(t *testing.T, open Opener) {
+	s := Start(t, OpenEngine(t, open(t)), keeping)
+	for _, newestFirst := range []bool{false, true} {
+		q := history.Query{Name: fmt.Sprint(newestFirst), NewestFirst: newestFirst}
+		last := must(t, s, put(q.Name, "0", nil))
+		first := last.Revision
+		want := []string{"create " + show(q.Name, first, []byte("0"))}
+		for i := range 60 {
+			last = must(t, s, put(q.Name, fmt.Sprint(i+1), last))
+			want = append(want, fmt.Sprintf("update %s over %d", show(q.Name, last.Revision, last.Value), i))
+		}
+		moved := first
+		move := func() {
+			moved = min(moved+2, last.Revision)
+			compact(t, s, moved)
+		}
+		move()
+		var got []string
+		harness.Must(t, s.Changes(t.Context(), q, func(c *history.Change) error {
+			got = append(got, showPast(t, c))
+			move()
+			return nil
+		}))
+		if newestFirst {
+			slices.Reverse(want)
+		}
+		Equal(t, fmt.Sprintf("the changes of %+v", q), got, want)
+	}
+}
+
 func shownPast(t *testing.T, s *sqlstore.Store, q history.Query) (all []string) {
 	t.Helper()
 	err := s.Changes(t.Context(), q, func(c *history.Change) error {

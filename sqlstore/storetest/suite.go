@@ -54,6 +54,7 @@ func Run(t *testing.T, open Opener) {
 		{"Clock", testClock},
 		{"ClocksOfServers", testClocksOfServers},
 		{"Past", testPast},
+		{"PastGrows", testPastGrows},
 		{"PastOfOthers", testPastOfOthers},
 		{"Life", testLife},
 		{"Forget", testForget},
