@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/controllers"
 )
 
@@ -238,6 +239,9 @@ func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 func (s *Server) Loopback(user string, groups ...string) *rest.Config {
 	return s.loopback.ConfigOf(user, groups...)
 }
+
+// History is what has been changed. It shows all to everybody who has it.
+func (s *Server) History() *changes.Log { return s.history.log }
 
 // AdminKubeconfig is the path of the administrator's kubeconfig.
 func (s *Server) AdminKubeconfig() string { return s.pki.AdminKubeconfig }

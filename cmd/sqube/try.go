@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/manifests"
+	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/transaction"
 	"github.com/sqube/sqube/server/trial"
@@ -56,8 +57,7 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		_ = result.Print(cmd.OutOrStdout())
-		return nil
+		return report.Text(cmd.OutOrStdout(), result, 0)
 	}
 	objects, err := o.files.Read(cmd.InOrStdin())
 	if err != nil {
@@ -84,6 +84,5 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	_ = result.Print(cmd.OutOrStdout())
-	return nil
+	return report.Text(cmd.OutOrStdout(), result, 0)
 }

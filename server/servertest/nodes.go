@@ -18,6 +18,9 @@ import (
 	"github.com/sqube/sqube/server/simnodes"
 )
 
+// NodesUser is in whose name simulated nodes write in a bubble.
+const NodesUser = "system:simulated-nodes"
+
 // unwatchedLease is how often nodes in a bubble renew their Leases if no controller looks at that.
 const unwatchedLease = 24 * time.Hour
 
@@ -43,7 +46,7 @@ func (s *Server) Join(ctx context.Context, o simnodes.Options) (*simnodes.Nodes,
 	}
 	config := s.Config
 	if s.network != nil {
-		config = s.server.Loopback("kubernetes-admin", user.SystemPrivilegedGroup) // like Config, but its connections need no health checks
+		config = s.server.Loopback(NodesUser, user.SystemPrivilegedGroup) // its connections need no health checks
 		lease := unwatchedLease
 		if s.nodeGrace > 0 {
 			lease = s.nodeGrace * 4 / 5 // there is no machine that may be busy

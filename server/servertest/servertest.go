@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/pipenet"
 	"github.com/sqube/sqube/sqlstore"
@@ -273,6 +274,9 @@ func (s *Server) Revision(ctx context.Context) (string, error) {
 	}
 	return list.ResourceVersion, nil
 }
+
+// History is what has been changed, as far back as Options.History says. It is read in this process, whatever the rights of anybody.
+func (s *Server) History() *changes.Log { return s.server.History() }
 
 // connect completes a client's configuration.
 func (s *Server) connect(config *rest.Config) {

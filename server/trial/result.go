@@ -1,9 +1,13 @@
 package trial
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sqube/sqube/server/changes"
 )
 
 // Result is the answer of a trial: what a change did to a copy of a cluster. What the copy does by itself, without the change, is left out. Its JSON
@@ -26,6 +30,8 @@ type Result struct {
 	Webhooks  []Webhook    `json:"webhooks,omitempty"`
 	Events    []Event      `json:"events,omitempty"` // new kinds of Events: warnings first
 	NotRun    []NotRun     `json:"notRun,omitempty"`
+	// Omitted is how many entries of a list are left out, by the name of the list.
+	Omitted map[string]int `json:"omitted,omitempty"`
 }
 
 // Verdict says how a trial ended.
@@ -55,6 +61,27 @@ type Tried struct {
 // Duration is a time after the change, in whole seconds in JSON.
 type Duration time.Duration
 
+// MarshalJSON implements json.Marshaler.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return strconv.AppendInt(nil, int64(time.Duration(d)/time.Second), 10), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Duration) UnmarshalJSON(text []byte) error {
+	seconds, err := strconv.ParseInt(string(text), 10, 64)
+	*d = Duration(time.Duration(seconds) * time.Second)
+	return err
+}
+
+// String returns the duration as a clock shows it: 0:03, or 26:00:00.
+func (d Duration) String() string {
+	seconds := int64(time.Duration(d) / time.Second)
+	if seconds < 3600 {
+		return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
+	}
+	return fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
+}
+
 // Reference names an object.
 type Reference struct {
 	APIVersion string    `json:"apiVersion"`
@@ -73,31 +100,34 @@ type Object struct {
 	First     Duration  `json:"first"` // when it was changed first
 	Last      Duration  `json:"last"`
 	Writes    int       `json:"writes"`
-	// Diff has the fields that differ between the beginning and the end, except of the status and what servers set.
+	// Diff has the fields that differ at the end from what they would be without the change, without the status and what servers set.
 	Diff []Difference `json:"diff,omitempty"`
 	// State says how it is at the end, if that is not plain: "3 of 5 ready", "Pending".
 	State string `json:"state,omitempty"`
 	// Alike is how many more objects have been changed in the same way, and are not listed.
 	Alike  int       `json:"alike,omitempty"`
 	Caused []*Object `json:"caused,omitempty"`
+	// Omitted is how many entries of diff and caused are left out.
+	Omitted map[string]int `json:"omitted,omitempty"`
 }
 
 // Operation is what became of an object between the beginning and the end.
 type Operation string
 
 const (
-	Created Operation = "created"
-	Changed Operation = "changed"
-	Deleted Operation = "deleted"
-	Passing Operation = "created and deleted"
+	Created  Operation = "created"
+	Changed  Operation = "changed"
+	Deleted  Operation = "deleted"
+	Replaced Operation = "replaced" // by another one of the same name
+	Passing  Operation = "created and deleted"
+	// What would have happened to an object without the change.
+	NotCreated Operation = "not created"
+	NotChanged Operation = "not changed"
+	NotDeleted Operation = "not deleted"
 )
 
-// Difference is a field that is not as it was. From and To are its values in JSON, "" for none.
-type Difference struct {
-	Path string `json:"path"`
-	From string `json:"from,omitempty"`
-	To   string `json:"to,omitempty"`
-}
+// Difference is a field that is not as it would be without the change. From and To are its values in JSON, "" for none.
+type Difference = changes.FieldChange
 
 // Moment is a line of the time line: what an object had come to.
 type Moment struct {

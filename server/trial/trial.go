@@ -3,9 +3,9 @@ package trial
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
@@ -42,9 +41,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := servertest.PrepareVirtual(); err != nil {
 		return nil, err
 	}
-	var twin *outcome
 	var twinErr error
-	var trial *outcome
 	change := o.Change
 	if o.Command != nil {
 		d, err := openDoor()
@@ -63,17 +60,39 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 				return err
 			}
 			kubeconfigs <- text
-			d.serve(ctx, func(ctx context.Context) (net.Conn, error) { return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://")) })
+			d.serve(ctx, func(ctx context.Context) (net.Conn, error) {
+				return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://"))
+			})
 			return <-ended
 		}
 	}
-	inBubbles(func() { trial, err = o.run(ctx, change) }, func() {
+	// Made outside, so the bubble that waits stands still. It does so at its end alone.
+	twins := make(chan *outcome, 1)
+	inBubbles(func() { result, err = o.try(ctx, change, twins) }, func() {
+		var twin *outcome
 		twin, twinErr = o.run(ctx, nil)
+		twins <- twin
 	})
 	if err := errors.Join(err, twinErr); err != nil {
 		return nil, err
 	}
-	return compare(trial, twin), nil
+	return result, nil
+}
+
+// try makes the change in one copy, and compares it with its twin. What it reads for that is of its own bubble.
+func (o *Options) try(ctx context.Context, change func(context.Context, *rest.Config) error, twins <-chan *outcome) (*Result, error) {
+	trial, err := o.run(ctx, change)
+	twin := <-twins
+	if err != nil || twin == nil {
+		return nil, err
+	}
+	result, err := compare(ctx, trial, twin)
+	if err != nil {
+		return nil, err
+	}
+	result.Tried.User, result.Tried.Begin, result.Tried.For = o.User, trial.begin, Duration(trial.end.Sub(trial.begin))
+	result.Tried.Nodes, result.Tried.Objects = trial.nodes, trial.objects
+	return result, nil
 }
 
 // kubeconfig returns the kubeconfig of a configuration at another address.
@@ -84,13 +103,6 @@ func (o *Options) kubeconfig(config *rest.Config, address string) ([]byte, error
 	c.Contexts["trial"] = &clientcmdapi.Context{Cluster: "trial", AuthInfo: "trial"}
 	c.CurrentContext = "trial"
 	return clientcmd.Write(*c)
-}
-
-// outcome is what happened in one copy.
-type outcome struct {
-	refused error
-	begin   time.Time
-	changes []changes.Change
 }
 
 // settling is how long a copy gets to come to rest before the change.
@@ -121,7 +133,7 @@ func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Co
 		}
 	}
 	time.Sleep(settling)
-	out := &outcome{begin: time.Now()}
+	out := &outcome{begin: time.Now(), user: o.User, nodes: len(simulated.Names)}
 	revision, err := s.Revision(ctx)
 	if err != nil {
 		return nil, err
@@ -134,8 +146,12 @@ func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Co
 		out.refused = change(ctx, config)
 	}
 	time.Sleep(o.For)
-	out.changes, err = list(ctx, s.Config, revision)
-	return out, err
+	out.end = time.Now()
+	after, err := strconv.ParseInt(revision, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	return out, collect(ctx, s.History(), after, out)
 }
 
 func ready(node *corev1.Node) bool {
@@ -145,50 +161,4 @@ func ready(node *corev1.Node) bool {
 		}
 	}
 	return false
-}
-
-// list returns the changes after a revision.
-func list(ctx context.Context, config *rest.Config, revision string) (all []changes.Change, err error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	for token := ""; ; {
-		raw, err := client.RESTClient().Get().AbsPath("/apis", changes.GroupVersion.String(), changes.Resource).
-			Param("fieldSelector", "afterRevision="+revision).Param("limit", "500").Param("continue", token).Do(ctx).Raw()
-		if err != nil {
-			return nil, err
-		}
-		var page changes.ChangeList
-		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if token = page.Continue; token == "" {
-			return all, nil
-		}
-	}
-}
-
-// compare returns what happened in a trial and not in its twin.
-func compare(trial, twin *outcome) *Result {
-	r := &Result{Verdict: AtRest}
-	key := func(c *changes.Change) string {
-		return c.Object.Resource + " " + c.Object.Namespace + "/" + c.Object.Name
-	}
-	own := map[string]bool{}
-	for i := range twin.changes {
-		own[key(&twin.changes[i])] = true
-	}
-	for i := range trial.changes {
-		c := &trial.changes[i]
-		if own[key(c)] {
-			continue
-		}
-		r.Elsewhere = append(r.Elsewhere, &Object{
-			Reference: Reference{c.Object.APIVersion, c.Object.Kind, c.Object.Resource, c.Object.Namespace, c.Object.Name, c.Object.UID},
-			Operation: Changed, By: []string{c.User}, First: Duration(c.CreationTimestamp.Sub(trial.begin)),
-		})
-	}
-	return r
 }

@@ -50,12 +50,8 @@ type work struct {
 	managed []metav1.ManagedFieldsEntry
 }
 
-const (
-	// shown is the number of changes that a step names.
-	shown = 3
-	// maxValue is how many bytes of a value a step shows.
-	maxValue = 1024
-)
+// shown is the number of changes that a step names.
+const shown = 3
 
 // plan returns the steps of an undo. It returns an API error if spec is invalid, or nothing can be undone.
 func (p *planner) plan(ctx context.Context, spec *Spec) ([]Step, error) {
@@ -300,7 +296,7 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, live)
 		}
-		step.Diff = fieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
+		step.Diff = changes.FieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create || step.Action == Update {
 		if reason := keptOut(w.key, current, r.object); reason != "" {
@@ -470,31 +466,4 @@ func (s *subject) references(ctx context.Context) (all []ChangeReference, err er
 		}
 	}
 	return all, nil
-}
-
-// fieldChanges are differences as they are shown: of secret values, only sizes.
-func fieldChanges(hidden *changes.Hidden, all []fieldpath.Difference) []FieldChange {
-	shown := make([]FieldChange, 0, len(all))
-	for _, d := range all {
-		of := hidden.Of(d.Path)
-		secret := of.Hides(d.Old) || of.Hides(d.New)
-		text := func(value any) string {
-			if value == nil {
-				return ""
-			}
-			if secret {
-				return changes.Sized(of.Size(value))
-			}
-			encoded, err := json.Marshal(value)
-			if err != nil {
-				return err.Error()
-			}
-			if len(encoded) > maxValue {
-				return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(encoded[:maxValue]), ""), len(encoded))
-			}
-			return string(encoded)
-		}
-		shown = append(shown, FieldChange{Path: d.Path, From: text(d.Old), To: text(d.New)})
-	}
-	return shown
 }

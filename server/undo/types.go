@@ -90,15 +90,15 @@ const (
 
 // Step is what a plan does with one object.
 type Step struct {
-	Action    Action            `json:"action" doc:"create, update, delete or leave."`
-	Object    StepReference     `json:"object" doc:"The object."`
-	Reason    string            `json:"reason,omitempty" doc:"Why the object is left as it is."`
-	Undoes    []ChangeReference `json:"undoes,omitempty" doc:"The changes that the step takes back, the newest first; at most a few."`
-	Diff      []FieldChange     `json:"diff,omitempty" doc:"The fields as they are and as they become. A step that creates an object has none."`
-	Warnings  []string          `json:"warnings,omitempty" doc:"What will be different from what was."`
-	Conflicts []Conflict        `json:"conflicts,omitempty" doc:"Later changes by others to what the undo would change."`
-	Result    Result            `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
-	Message   string            `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
+	Action    Action                `json:"action" doc:"create, update, delete or leave."`
+	Object    StepReference         `json:"object" doc:"The object."`
+	Reason    string                `json:"reason,omitempty" doc:"Why the object is left as it is."`
+	Undoes    []ChangeReference     `json:"undoes,omitempty" doc:"The changes that the step takes back, the newest first; at most a few."`
+	Diff      []changes.FieldChange `json:"diff,omitempty" doc:"The fields as they are and as they become. A step that creates an object has none."`
+	Warnings  []string              `json:"warnings,omitempty" doc:"What will be different from what was."`
+	Conflicts []Conflict            `json:"conflicts,omitempty" doc:"Later changes by others to what the undo would change."`
+	Result    Result                `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
+	Message   string                `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 
 	work    *work
 	failure error // the last one
@@ -121,13 +121,6 @@ type ChangeReference struct {
 	User             string      `json:"user,omitempty" doc:"Who made it."`
 	ImpersonatedUser string      `json:"impersonatedUser,omitempty" doc:"In whose name, if that was another's."`
 	FieldManager     string      `json:"fieldManager,omitempty" doc:"With which manager."`
-}
-
-// FieldChange is a field of an object. Values are JSON; of secret ones, there are only sizes.
-type FieldChange struct {
-	Path string `json:"path"`
-	From string `json:"from,omitempty" doc:"The JSON of the value; absent if there is none."`
-	To   string `json:"to,omitempty" doc:"The JSON of what it becomes; absent if it is removed."`
 }
 
 // Conflict is a later change to what the undo would change.
