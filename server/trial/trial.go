@@ -13,9 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
@@ -24,71 +23,109 @@ import (
 
 // Options say what is tried, and on what.
 type Options struct {
-	// From is the copy: a file.
-	From string
+	// From is the copy: a file. Source says in words what it is a copy of.
+	From, Source string
+	// Missing is what could not be copied, and why, in lines.
+	Missing []string
 	// User and Groups make the change.
 	User   string
 	Groups []string
 	// For is how long the cluster is watched after the change.
 	For time.Duration
-	// Change makes the change, as the user of the configuration.
-	Change func(ctx context.Context, config *rest.Config) error
-	// Command is called outside, with a kubeconfig.
-	Command func(ctx context.Context, kubeconfig []byte) error
+	// Configure changes the options of the servers. Optional.
+	Configure func(*server.Options)
+	// Save is a new file that gets the trial's database at the end, with all that happened. Optional.
+	Save string
+
+	// Words say in words what the change is.
+	Words string
+	// Change makes the change, as the user of the configuration. It notes what the API answers. An error means that it could not be tried.
+	Change func(ctx context.Context, config *rest.Config, answers *Answers) error
+	// Command makes the change instead. It is called outside, for programs in other processes, which time waits for: it passes while they are silent.
+	// What the API answers is noted. It returns soon after ctx has ended.
+	Command func(ctx context.Context, config *rest.Config, answers *Answers) error
 }
 
-// Run tries a change.
-func Run(ctx context.Context, o Options) (result *Result, err error) {
+// ErrTired is the cause of the end of a Command's context after it has waited for Options.For, in the time of the copy, without asking for a change.
+var ErrTired = errors.New("it has waited long enough")
+
+// Run tries a change. If ctx ends first, it leaves the trial behind and returns: the process is to end soon.
+func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := servertest.PrepareVirtual(); err != nil {
 		return nil, err
 	}
-	var twin *outcome
-	var twinErr error
-	var trial *outcome
-	change := o.Change
+	answers := &Answers{}
+	change := func(ctx context.Context, config *rest.Config) error { return o.Change(ctx, config, answers) }
 	if o.Command != nil {
-		d, err := openDoor()
-		if err != nil {
-			return nil, err
-		}
-		kubeconfigs, ended := make(chan []byte), make(chan error)
-		go func() {
-			err := o.Command(ctx, <-kubeconfigs)
-			d.shut()
-			ended <- err
-		}()
-		change = func(ctx context.Context, config *rest.Config) error {
-			text, err := o.kubeconfig(config, d.listener.Addr().String())
-			if err != nil {
-				return err
+		change = o.commanded(ctx, answers)
+	}
+	type run struct {
+		outcome *outcome
+		err     error
+	}
+	runs := [2]chan run{make(chan run, 1), make(chan run, 1)} // of the trial and its twin
+	end := make(chan time.Time, 1)                            // of the trial
+	go inBubbles(func() {
+		out, err := o.run(change, func(t time.Time) time.Time { end <- t; return t })
+		close(end)
+		runs[0] <- run{out, err}
+	}, func() {
+		out, err := o.run(nil, func(t time.Time) time.Time { // the twin's time stands still while it waits
+			if end, ok := <-end; ok {
+				return end
 			}
-			kubeconfigs <- text
-			d.serve(ctx, func(ctx context.Context) (net.Conn, error) { return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://")) })
-			return <-ended
+			return t
+		})
+		runs[1] <- run{out, err}
+	})
+	var ended [2]run
+	for i := range ended {
+		select {
+		case ended[i] = <-runs[i]:
+			if ended[i].err != nil {
+				return nil, ended[i].err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 	}
-	inBubbles(func() { trial, err = o.run(ctx, change) }, func() {
-		twin, twinErr = o.run(ctx, nil)
-	})
-	if err := errors.Join(err, twinErr); err != nil {
-		return nil, err
-	}
-	return compare(trial, twin), nil
+	r := compare(ended[0].outcome, ended[1].outcome)
+	r.Tried.Source, r.Tried.Change, r.Tried.User, r.Tried.For = o.Source, o.Words, o.User, Duration(o.For)
+	r.Tried.Missing = o.Missing
+	answers.into(r)
+	return r, nil
 }
 
-// kubeconfig returns the kubeconfig of a configuration at another address.
-func (o *Options) kubeconfig(config *rest.Config, address string) ([]byte, error) {
-	c := clientcmdapi.NewConfig()
-	c.Clusters["trial"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: config.CAData}
-	c.AuthInfos["trial"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
-	c.Contexts["trial"] = &clientcmdapi.Context{Cluster: "trial", AuthInfo: "trial"}
-	c.CurrentContext = "trial"
-	return clientcmd.Write(*c)
+// commanded returns the change that the command makes.
+func (o *Options) commanded(ctx context.Context, answers *Answers) func(context.Context, *rest.Config) error {
+	d := openDoor(o.For)
+	ctx, cancel := context.WithCancelCause(ctx)
+	begin, ended := make(chan *rest.Config), make(chan error, 1)
+	go func() {
+		err := o.Command(ctx, <-begin, answers)
+		answers.commandEnded()
+		d.shut()
+		ended <- err
+	}()
+	go func() {
+		<-d.tired
+		cancel(ErrTired)
+	}()
+	return func(inside context.Context, config *rest.Config) error {
+		outside, err := (&access{door: d, answers: answers}).outside(config, time.Now())
+		if err != nil {
+			return err
+		}
+		begin <- outside
+		d.serve(inside, func(ctx context.Context) (net.Conn, error) {
+			return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://"))
+		})
+		return <-ended
+	}
 }
 
 // outcome is what happened in one copy.
 type outcome struct {
-	refused error
 	begin   time.Time
 	changes []changes.Change
 }
@@ -96,8 +133,13 @@ type outcome struct {
 // settling is how long a copy gets to come to rest before the change.
 const settling = time.Minute
 
-func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Config) error) (*outcome, error) {
-	s, err := servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: controlplane.All, History: o.For + 2*settling})
+// historyOf returns for how long history must be kept: a command can take longer than the copy is watched after it.
+func historyOf(span time.Duration) time.Duration { return max(24*time.Hour, 4*span) }
+
+// run runs a copy. until gets the time until which it would be watched, and returns that until which it is.
+func (o *Options) run(change func(context.Context, *rest.Config) error, until func(time.Time) time.Time) (*outcome, error) {
+	ctx := context.Background() // of the bubble: one from outside would stop its clock
+	s, err := servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: controlplane.All, History: historyOf(o.For), Configure: o.Configure})
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +173,17 @@ func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Co
 		if err != nil {
 			return nil, err
 		}
-		out.refused = change(ctx, config)
+		if err := change(ctx, config); err != nil {
+			return nil, err
+		}
 	}
-	time.Sleep(o.For)
-	out.changes, err = list(ctx, s.Config, revision)
+	time.Sleep(time.Until(until(time.Now().Add(o.For))))
+	if out.changes, err = list(ctx, s.Config, revision); err != nil {
+		return nil, err
+	}
+	if change != nil && o.Save != "" {
+		err = s.Save(o.Save)
+	}
 	return out, err
 }
 
