@@ -74,6 +74,11 @@ func (c *cluster) load() (err error) {
 	if c.config, err = c.loader.ClientConfig(); err != nil {
 		return terminal.OneLine(err)
 	}
+	return c.connect()
+}
+
+// connect makes the clients of c.config.
+func (c *cluster) connect() (err error) {
 	c.config.QPS = -1 // the server has limits of its own
 	own := rest.CopyConfig(c.config)
 	own.GroupVersion, own.APIPath = &changes.GroupVersion, "/apis"

@@ -30,7 +30,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, "sqube:", terminal.Printable(line))
 		}
 	}
-	if cmd.Name() == diffName && !errors.Is(err, errDifferent) {
+	if (cmd.Name() == diffName || cmd.Name() == tryName) && !errors.Is(err, errDifferent) {
 		os.Exit(2) // as of diff and kubectl diff
 	}
 	if own, ok := errors.AsType[*exitError](err); ok {

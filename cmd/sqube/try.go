@@ -3,85 +3,190 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/manifests"
 	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
-	"github.com/sqube/sqube/server/transaction"
 	"github.com/sqube/sqube/server/trial"
 )
 
+// tryName is the name of the command.
+const tryName = "try"
+
 // tryOptions are the flags of sqube try.
 type tryOptions struct {
-	from  string
-	span  time.Duration
-	files manifests.Files
+	trySource
+	apply   applyOptions // whose files are applied
+	kubectl string
+	span    time.Duration
+	timeout time.Duration
+	save    string
+	output  string
 }
 
 func tryCommand() *cobra.Command {
 	var o tryOptions
 	cmd := &cobra.Command{
-		Use:   "try -f FILE",
+		Use:   tryName + " {-f FILE | -k FOLDER | KUBECTL-WORDS | -- COMMAND}",
 		Short: "Try a change on a copy of a cluster, and print what it does",
-		RunE:  o.run,
+		Long: `Try a change on a copy of a cluster, and print what it does: what is created, changed
+and deleted, by whom and why, what waits, and what is refused. The cluster is only read.
+
+The copy runs in this process, with Kubernetes' own controllers and scheduler, and with
+simulated nodes in place of the real ones. It comes to rest, then the change is made with
+the rights that you have in the cluster, and then the copy is watched for the time of
+--for, which passes in seconds. What it does without the change as well is left out.
+
+The copy is of the cluster of your kubeconfig, or of --context, of any kind from
+Kubernetes 1.25 on; with --from, of a backup or a database. The values of Secrets stay
+where they are, unless --secrets is given.
+
+A change is files (server-side apply, as sqube apply does it), or words that kubectl
+understands, or any command after --, which gets a KUBECONFIG of the copy; time passes
+while it waits. Flags of sqube try come before the words.
+
+Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change was refused,
+2 if it could not be tried.`,
+		Example: `  sqube try -f web.yaml
+  sqube try --context prod -k overlays/prod -o markdown
+  sqube try -n shop delete node/n3 --drain
+  sqube try --context prod -- helm upgrade web ./chart --wait
+  sqube try --for 24h --from last-night.db -f policy.yaml`,
+		RunE: o.run,
 	}
-	o.files.AddFlags(cmd.Flags(), "apply")
-	cmd.Flags().StringVar(&o.from, "from", "", "The copy.")
-	cmd.Flags().DurationVar(&o.span, "for", 10*time.Minute, "How long the cluster is watched after the change, in its own time.")
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // kubectl's words have flags of their own
+	o.trySource.addFlags(cmd)
+	o.apply.files.AddFlags(fs, "apply")
+	fs.StringVarP(&o.apply.namespace, "namespace", "n", "", "Namespace of objects that name none, and of the command. If unset, the context's.")
+	fs.StringVar(&o.apply.manager, "field-manager", "kubectl", "Who owns the fields of objects in files.")
+	fs.BoolVar(&o.apply.force, "force-conflicts", false, "Take fields over from other field managers.")
+	fs.StringVar(&o.apply.validation, "validate", "Strict", "What to do about unknown and duplicate fields in files: Strict refuses them, Warn warns, Ignore does nothing.")
+	fs.StringVar(&o.kubectl, "kubectl", "kubectl", "The kubectl that understands the words.")
+	fs.DurationVar(&o.span, "for", 10*time.Minute, "How long the copy is watched after the change, in its own time.")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "How long the trial can take, in real time.")
+	fs.StringVar(&o.save, "save", "", "New file for the copy as it is at the end, with its history: sqube console shows it.")
+	fs.StringVarP(&o.output, "output", "o", "text", "Print the result as 'text', 'json' or 'markdown'.")
 	return cmd
 }
 
-func (o *tryOptions) run(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		result, err := trial.Run(cmd.Context(), trial.Options{From: o.from, For: o.span, User: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup},
-			Command: func(ctx context.Context, kubeconfig []byte) error {
-				f, err := os.CreateTemp("", "")
-				if err != nil {
-					return err
-				}
-				if _, err := f.Write(kubeconfig); err != nil {
-					return err
-				}
-				f.Close()
-				c := exec.CommandContext(ctx, args[0], args[1:]...)
-				c.Stdout, c.Stderr, c.Env = os.Stdout, os.Stderr, append(os.Environ(), "KUBECONFIG="+f.Name())
-				return c.Run()
-			}})
-		if err != nil {
-			return err
-		}
-		return report.Text(cmd.OutOrStdout(), result, 0)
+func (o *tryOptions) check(cmd *cobra.Command, args []string) error {
+	files := len(o.apply.files.Filenames) > 0 || o.apply.files.Kustomize != ""
+	switch {
+	case len(args) == 0 && !files:
+		return fmt.Errorf("want a change: -f FILE, -k FOLDER, words of kubectl, or -- and a command (see %s --help)", cmd.CommandPath())
+	case len(args) > 0 && files:
+		return errors.New("give files or a command, not both: a command can be sh -c '…'")
+	case !slices.Contains([]string{"text", "json", "markdown"}, o.output):
+		return fmt.Errorf("--output must be text, json or markdown, not %q", o.output)
+	case o.span <= 0 || o.timeout <= 0:
+		return errors.New("--for and --timeout must be more than 0")
 	}
-	objects, err := o.files.Read(cmd.InOrStdin())
+	if o.save != "" {
+		if _, err := os.Lstat(o.save); err == nil {
+			return fmt.Errorf("--save: %s exists: give another file", o.save)
+		}
+		if _, err := os.Stat(filepath.Dir(o.save)); err != nil {
+			return fmt.Errorf("--save: %w", err)
+		}
+	}
+	return nil
+}
+
+func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
+	if err := o.check(cmd, args); err != nil {
+		return err
+	}
+	limitMemory()
+	ctx, cancel := context.WithTimeoutCause(untilInterrupt(cmd.Context()), o.timeout, fmt.Errorf("it did not end within the %s of --timeout", o.timeout))
+	defer cancel()
+	cmd.SetContext(ctx)
+	folder, err := os.MkdirTemp("", "sqube-try-") // for this user alone
+	if err != nil {
+		return err
+	}
+	defer closing(&err, func() error { return os.RemoveAll(folder) })
+	if err := os.Setenv("TMPDIR", folder); err != nil { // what is left behind when it is interrupted is removed with it
+		return err
+	}
+	options := trial.Options{For: o.span, Save: o.save}
+	if err := o.change(cmd, args, &options); err != nil { // files are read before a cluster is
+		return err
+	}
+	if err := o.trySource.prepare(cmd, folder, &options); err != nil {
+		return interrupted(ctx, err)
+	}
+	result, err := trial.Run(ctx, options)
+	if err != nil {
+		return interrupted(ctx, terminal.OneLine(err))
+	}
+	if err := o.print(cmd, result); err != nil {
+		return err
+	}
+	if result.Verdict != trial.AtRest {
+		return errDifferent
+	}
+	return nil
+}
+
+// interrupted returns why ctx has ended instead of an error that followed from it.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return errors.New("it was interrupted: nothing was changed")
+}
+
+// change sets what is tried.
+func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options) error {
+	if len(args) > 0 {
+		return o.command(cmd, args, to)
+	}
+	objects, err := o.apply.files.Read(cmd.InOrStdin())
 	if err != nil {
 		return terminal.OneLine(err)
 	}
 	manifests.Sort(objects)
-	if o.from == "" {
-		return errors.New("--from must be given")
+	to.Words = "apply " + o.apply.filesInWords()
+	to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
+		return o.applyInCopy(ctx, config, objects, answers)
 	}
-	result, err := trial.Run(cmd.Context(), trial.Options{From: o.from, For: o.span, User: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup},
-		Change: func(ctx context.Context, config *rest.Config) error {
-			client, err := transaction.NewClient(config, nil)
-			if err != nil {
-				return err
-			}
-			t := client.New("")
-			t.FieldManager = "kubectl"
-			for _, o := range objects {
-				t.Apply(o.Unstructured, false)
-			}
-			_, err = t.Commit(ctx)
-			return err
-		}})
-	if err != nil {
+	return nil
+}
+
+// filesInWords returns the flags that name the files.
+func (o *applyOptions) filesInWords() string {
+	var words []string
+	for _, name := range o.files.Filenames {
+		words = append(words, "-f "+name)
+	}
+	if o.files.Kustomize != "" {
+		words = append(words, "-k "+o.files.Kustomize)
+	}
+	if o.files.Selector != "" {
+		words = append(words, "-l "+o.files.Selector)
+	}
+	return strings.Join(words, " ")
+}
+
+func (o *tryOptions) print(cmd *cobra.Command, result *trial.Result) error {
+	if o.output == "json" {
+		text, err := terminal.JSON(result)
+		if err == nil {
+			_, err = cmd.OutOrStdout().Write(text)
+		}
 		return err
 	}
 	return report.Text(cmd.OutOrStdout(), result, 0)

@@ -104,7 +104,7 @@ func (o *txOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return terminal.OneLine(err)
 	}
 	r := &txRun{opened: opened, client: client, name: t.Name(), command: args[0], stopped: make(chan struct{})}
-	g, err := gateway.Open(opened.Config(o.config), namespace, privateFolder(), r.answered)
+	g, err := gateway.Open(opened.Config(o.config), gateway.Options{Context: "transaction", Namespace: namespace, Parent: privateFolder(), Answered: r.answered})
 	if err == nil {
 		defer closing(&err, g.Close)
 		err = r.run(cmd, args, g)

@@ -70,20 +70,28 @@ func (o *wholeOptions) inNamespace(objects []manifests.Object) error {
 		return err
 	}
 	for _, object := range objects {
-		kind := object.GroupVersionKind()
-		mapping, err := o.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s: %w; nothing was written", object, terminal.OneLine(err))
-		case mapping.Scope.Name() == meta.RESTScopeNameRoot:
-			object.SetNamespace("")
-		case object.GetNamespace() == "":
-			object.SetNamespace(own)
-		case o.namespace != "" && object.GetNamespace() != o.namespace:
-			return fmt.Errorf("%s is not in the namespace %s of --namespace; nothing was written", object, o.namespace)
+		if _, err := o.place(object, own); err != nil {
+			return fmt.Errorf("%w; nothing was written", err)
 		}
 	}
 	return nil
+}
+
+// place gives an object without a namespace its own, and refuses one in another namespace than --namespace. It returns its resource.
+func (o *wholeOptions) place(object manifests.Object, own string) (*meta.RESTMapping, error) {
+	kind := object.GroupVersionKind()
+	mapping, err := o.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", object, terminal.OneLine(err))
+	case mapping.Scope.Name() == meta.RESTScopeNameRoot:
+		object.SetNamespace("")
+	case object.GetNamespace() == "":
+		object.SetNamespace(own)
+	case o.namespace != "" && object.GetNamespace() != o.namespace:
+		return nil, fmt.Errorf("%s is not in the namespace %s of --namespace", object, o.namespace)
+	}
+	return mapping, nil
 }
 
 // ownNamespace returns --namespace, or the context's.

@@ -36,7 +36,7 @@ type comparison struct {
 }
 
 // compare returns what happened in a trial and not in its twin.
-func compare(ctx context.Context, trial, twin *outcome) (*Result, error) {
+func compare(ctx context.Context, trial, twin *outcome, answers *Answers) (*Result, error) {
 	c := &comparison{trial: trial, twin: twin, result: &Result{}, byKey: map[key]*effect{}, ctx: ctx}
 	c.find()
 	c.place()
@@ -47,7 +47,7 @@ func compare(ctx context.Context, trial, twin *outcome) (*Result, error) {
 	c.findPending()
 	c.findEvicted()
 	c.findNotRun()
-	c.result.Refused = refusals(trial.refused)
+	answers.into(c.result)
 	c.plant()
 	c.judge()
 	c.result.bound()

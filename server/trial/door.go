@@ -19,16 +19,21 @@ const (
 	speed     = 100
 )
 
-// door lets processes outside of a bubble connect to a server inside of it. Its channels are made outside: a goroutine of the bubble that waits
+// door lets connections from outside of a bubble in to a server inside of it. Its channels are made outside: a goroutine of the bubble that waits
 // for one stops the bubble's clock.
 type door struct {
-	listener net.Listener
-	events   chan event
-	ticks    chan time.Duration
-	closed   chan struct{}
-	close    sync.Once
-	active   atomic.Int64 // when a byte went through last, in nanoseconds of the outside
-	started  time.Time
+	events  chan event
+	ticks   chan time.Duration
+	closed  chan struct{}
+	close   sync.Once
+	entered chan struct{} // closed when the first visitor comes
+	enters  sync.Once
+	active  atomic.Int64 // when a byte went through last, in nanoseconds of the outside
+	started time.Time
+
+	patience time.Duration // how long, in the time inside, visitors may wait without a write
+	waited   atomic.Int64  // how long they have
+	tired    chan struct{} // closed then
 }
 
 // event is what a visitor does: it comes, says something, or leaves.
@@ -44,29 +49,35 @@ type visitor struct {
 	inside chan []byte // made inside
 }
 
-// openDoor opens a door on a free port of this machine. It is called outside.
-func openDoor() (*door, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+// openDoor is called outside.
+func openDoor(patience time.Duration) *door {
+	d := &door{
+		events: make(chan event), ticks: make(chan time.Duration), closed: make(chan struct{}), entered: make(chan struct{}), started: time.Now(),
+		patience: patience, tired: make(chan struct{}),
 	}
-	d := &door{listener: listener, events: make(chan event), ticks: make(chan time.Duration), closed: make(chan struct{}), started: time.Now()}
 	d.touch()
-	go d.accept()
 	go d.tick()
-	return d, nil
+	return d
 }
 
 func (d *door) touch() { d.active.Store(int64(time.Since(d.started))) }
 
-func (d *door) accept() {
-	for {
-		conn, err := d.listener.Accept()
-		if err != nil {
-			return
-		}
-		go d.read(&visitor{conn: conn})
+// wrote notes that a visitor has asked for a change.
+func (d *door) wrote() { d.waited.Store(0) }
+
+// enter returns a connection to the server inside.
+func (d *door) enter(ctx context.Context) (net.Conn, error) {
+	select {
+	case <-d.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	default:
 	}
+	d.enters.Do(func() { close(d.entered) })
+	ours, theirs := net.Pipe()
+	go d.read(&visitor{conn: theirs})
+	return ours, nil
 }
 
 // read passes on what a visitor says.
@@ -94,8 +105,13 @@ func (d *door) send(e event) {
 	}
 }
 
-// tick lets time pass while nobody talks.
+// tick lets time pass while nobody talks, from when the first visitor has come: programs take a while to start.
 func (d *door) tick() {
+	select {
+	case <-d.entered:
+	case <-d.closed:
+		return
+	}
 	step, last := firstStep, int64(0)
 	for {
 		active := d.active.Load()
@@ -132,6 +148,13 @@ func (d *door) serve(ctx context.Context, dial func(context.Context) (net.Conn, 
 			}
 		case step := <-d.ticks:
 			time.Sleep(step)
+			if d.waited.Add(int64(step)) >= int64(d.patience) {
+				select {
+				case <-d.tired:
+				default:
+					close(d.tired)
+				}
+			}
 		case <-d.closed:
 			return
 		}
@@ -174,9 +197,4 @@ func (t touching) Write(p []byte) (int, error) {
 }
 
 // shut closes the door.
-func (d *door) shut() {
-	d.close.Do(func() {
-		close(d.closed)
-		_ = d.listener.Close()
-	})
-}
+func (d *door) shut() { d.close.Do(func() { close(d.closed) }) }

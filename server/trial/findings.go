@@ -2,7 +2,6 @@ package trial
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,40 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
-
-// refusals returns what the API has refused, by the errors of a change.
-func refusals(err error) (all []Refusal) {
-	if err == nil {
-		return nil
-	}
-	var aggregate utilerrors.Aggregate
-	if errors.As(err, &aggregate) {
-		for _, one := range aggregate.Errors() {
-			all = append(all, refusals(one)...)
-		}
-		return all
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, one := range joined.Unwrap() {
-			all = append(all, refusals(one)...)
-		}
-		return all
-	}
-	r := Refusal{Message: err.Error()}
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		s := status.Status()
-		r.Code, r.Reason = s.Code, string(s.Reason)
-		if d := s.Details; d != nil && d.Name != "" {
-			r.Object = kindName(d.Group, d.Kind) + "/" + d.Name
-		}
-	}
-	return []Refusal{r}
-}
 
 // happened is an Event of one copy.
 type happened struct {

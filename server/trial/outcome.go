@@ -18,7 +18,6 @@ import (
 
 // outcome is what happened in one copy from the change on.
 type outcome struct {
-	refused error
 	begin   time.Time
 	end     time.Time
 	user    string // who made the change

@@ -48,8 +48,9 @@ const (
 
 // Tried is what was tried, and on what.
 type Tried struct {
-	Source  string    `json:"source"` // what was copied, in words: a context, a file
-	Moment  time.Time `json:"moment"` // when its state is of
+	Source  string    `json:"source"`            // what was copied, in words: a context, a file
+	Moment  time.Time `json:"moment"`            // when its state is of
+	Missing []string  `json:"missing,omitempty"` // what could not be copied, and why
 	Objects int       `json:"objects"`
 	Nodes   int       `json:"nodes"` // that were simulated
 	User    string    `json:"user"`

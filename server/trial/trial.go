@@ -13,9 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
@@ -23,93 +22,123 @@ import (
 
 // Options say what is tried, and on what.
 type Options struct {
-	// From is the copy: a file.
-	From string
+	// From is the copy: a file. Source says in words what it is a copy of.
+	From, Source string
+	// Missing is what could not be copied, and why, in lines.
+	Missing []string
 	// User and Groups make the change.
 	User   string
 	Groups []string
 	// For is how long the cluster is watched after the change.
 	For time.Duration
-	// Change makes the change, as the user of the configuration.
-	Change func(ctx context.Context, config *rest.Config) error
-	// Command is called outside, with a kubeconfig.
-	Command func(ctx context.Context, kubeconfig []byte) error
+	// Configure changes the options of the servers. Optional.
+	Configure func(*server.Options)
+	// Save is a new file that gets the trial's database at the end, with all that happened. Optional.
+	Save string
+
+	// Words say in words what the change is.
+	Words string
+	// Change makes the change, as the user of the configuration. It notes what the API answers. An error means that it could not be tried.
+	Change func(ctx context.Context, config *rest.Config, answers *Answers) error
+	// Command makes the change instead. It is called outside, for programs in other processes, which time waits for: it passes while they are silent.
+	// What the API answers is noted. It returns soon after ctx has ended.
+	Command func(ctx context.Context, config *rest.Config, answers *Answers) error
 }
 
-// Run tries a change.
-func Run(ctx context.Context, o Options) (result *Result, err error) {
+// ErrTired is the cause of the end of a Command's context after it has waited for Options.For, in the time of the copy, without asking for a change.
+var ErrTired = errors.New("it has waited long enough")
+
+// Run tries a change. If ctx ends first, it leaves the trial behind and returns: the process is to end soon.
+func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := servertest.PrepareVirtual(); err != nil {
 		return nil, err
 	}
-	var twinErr error
-	change := o.Change
+	answers := &Answers{}
+	change := func(ctx context.Context, config *rest.Config) error { return o.Change(ctx, config, answers) }
 	if o.Command != nil {
-		d, err := openDoor()
-		if err != nil {
-			return nil, err
-		}
-		kubeconfigs, ended := make(chan []byte), make(chan error)
-		go func() {
-			err := o.Command(ctx, <-kubeconfigs)
-			d.shut()
-			ended <- err
-		}()
-		change = func(ctx context.Context, config *rest.Config) error {
-			text, err := o.kubeconfig(config, d.listener.Addr().String())
-			if err != nil {
-				return err
+		change = o.commanded(ctx, answers)
+	}
+	type twin struct {
+		outcome *outcome
+		err     error
+	}
+	type ended struct {
+		result *Result
+		err    error
+	}
+	twins, end, results := make(chan twin, 1), make(chan time.Time, 1), make(chan ended, 1) // the time is that of the trial
+	go inBubbles(func() {
+		out, err := o.run(change, func(t time.Time) time.Time { end <- t; return t })
+		close(end)
+		var result *Result
+		if err == nil {
+			other := <-twins // it reads in its own bubble
+			if err = other.err; err == nil {
+				result, err = compare(context.Background(), out, other.outcome, answers)
 			}
-			kubeconfigs <- text
-			d.serve(ctx, func(ctx context.Context) (net.Conn, error) {
-				return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://"))
-			})
-			return <-ended
+			if err == nil {
+				result.Tried = Tried{
+					Source: o.Source, Change: o.Words, User: o.User, Missing: o.Missing,
+					Begin: out.begin, For: Duration(out.end.Sub(out.begin)), Nodes: out.nodes, Objects: out.objects,
+				}
+			}
 		}
-	}
-	// Made outside, so the bubble that waits stands still. It does so at its end alone.
-	twins := make(chan *outcome, 1)
-	inBubbles(func() { result, err = o.try(ctx, change, twins) }, func() {
-		var twin *outcome
-		twin, twinErr = o.run(ctx, nil)
-		twins <- twin
+		results <- ended{result, err}
+	}, func() {
+		out, err := o.run(nil, func(t time.Time) time.Time { // the twin's time stands still while it waits
+			if end, ok := <-end; ok {
+				return end
+			}
+			return t
+		})
+		twins <- twin{out, err}
 	})
-	if err := errors.Join(err, twinErr); err != nil {
-		return nil, err
+	select {
+	case made := <-results:
+		return made.result, made.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	return result, nil
 }
 
-// try makes the change in one copy, and compares it with its twin. What it reads for that is of its own bubble.
-func (o *Options) try(ctx context.Context, change func(context.Context, *rest.Config) error, twins <-chan *outcome) (*Result, error) {
-	trial, err := o.run(ctx, change)
-	twin := <-twins
-	if err != nil || twin == nil {
-		return nil, err
+// commanded returns the change that the command makes.
+func (o *Options) commanded(ctx context.Context, answers *Answers) func(context.Context, *rest.Config) error {
+	d := openDoor(o.For)
+	ctx, cancel := context.WithCancelCause(ctx)
+	begin, ended := make(chan *rest.Config), make(chan error, 1)
+	go func() {
+		err := o.Command(ctx, <-begin, answers)
+		answers.commandEnded()
+		d.shut()
+		ended <- err
+	}()
+	go func() {
+		<-d.tired
+		cancel(ErrTired)
+	}()
+	return func(inside context.Context, config *rest.Config) error {
+		outside, err := (&access{door: d, answers: answers}).outside(config, time.Now())
+		if err != nil {
+			return err
+		}
+		begin <- outside
+		d.serve(inside, func(ctx context.Context) (net.Conn, error) {
+			return config.Dial(ctx, "tcp", strings.TrimPrefix(config.Host, "https://"))
+		})
+		return <-ended
 	}
-	result, err := compare(ctx, trial, twin)
-	if err != nil {
-		return nil, err
-	}
-	result.Tried.User, result.Tried.Begin, result.Tried.For = o.User, trial.begin, Duration(trial.end.Sub(trial.begin))
-	result.Tried.Nodes, result.Tried.Objects = trial.nodes, trial.objects
-	return result, nil
-}
-
-// kubeconfig returns the kubeconfig of a configuration at another address.
-func (o *Options) kubeconfig(config *rest.Config, address string) ([]byte, error) {
-	c := clientcmdapi.NewConfig()
-	c.Clusters["trial"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: config.CAData}
-	c.AuthInfos["trial"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
-	c.Contexts["trial"] = &clientcmdapi.Context{Cluster: "trial", AuthInfo: "trial"}
-	c.CurrentContext = "trial"
-	return clientcmd.Write(*c)
 }
 
 // settling is how long a copy gets to come to rest before the change.
 const settling = time.Minute
 
-func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Config) error) (*outcome, error) {
-	s, err := servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: controlplane.All, History: o.For + 2*settling})
+// historyOf returns for how long history must be kept: a command can take longer than the copy is watched after it.
+func historyOf(span time.Duration) time.Duration { return max(24*time.Hour, 4*span) }
+
+// run runs a copy. until gets the time until which it would be watched, and returns that until which it is.
+func (o *Options) run(change func(context.Context, *rest.Config) error, until func(time.Time) time.Time) (*outcome, error) {
+	ctx := context.Background() // of the bubble: one from outside would stop its clock
+	s, err := servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: controlplane.All, History: historyOf(o.For), Configure: o.Configure})
 	if err != nil {
 		return nil, err
 	}
@@ -143,15 +172,20 @@ func (o *Options) run(ctx context.Context, change func(context.Context, *rest.Co
 		if err != nil {
 			return nil, err
 		}
-		out.refused = change(ctx, config)
+		if err := change(ctx, config); err != nil {
+			return nil, err
+		}
 	}
-	time.Sleep(o.For)
+	time.Sleep(time.Until(until(time.Now().Add(o.For))))
 	out.end = time.Now()
 	after, err := strconv.ParseInt(revision, 10, 64)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = collect(ctx, s.History(), after, out)
 	}
-	return out, collect(ctx, s.History(), after, out)
+	if err == nil && change != nil && o.Save != "" {
+		err = s.Save(o.Save)
+	}
+	return out, err
 }
 
 func ready(node *corev1.Node) bool {

@@ -36,9 +36,18 @@ type Gateway struct {
 	requests atomic.Int64
 }
 
-// Open opens a gateway with the rights of config, whose kubeconfig has a namespace. It listens at 127.0.0.1 and a random port. Its folder is
-// made below parent, "" for that of temporary files. It calls answered with every answer. The caller closes it.
-func Open(config *rest.Config, namespace, parent string, answered func(*http.Response)) (g *Gateway, err error) {
+// Options are those of a gateway.
+type Options struct {
+	// Context and Namespace are those of the kubeconfig.
+	Context, Namespace string
+	// Parent is where its folder is made, "" for the folder of temporary files.
+	Parent string
+	// Answered is called with every answer. Optional.
+	Answered func(*http.Response)
+}
+
+// Open opens a gateway with the rights of config. It listens at 127.0.0.1 and a random port. The caller closes it.
+func Open(config *rest.Config, o Options) (g *Gateway, err error) {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, err
@@ -60,11 +69,11 @@ func Open(config *rest.Config, namespace, parent string, answered func(*http.Res
 		return nil, err
 	}
 	g = &Gateway{token: rand.Text()}
-	if g.Folder, err = os.MkdirTemp(parent, "sqube-tx-"); err != nil { // for this user alone, whatever the umask
+	if g.Folder, err = os.MkdirTemp(o.Parent, "sqube-gateway-"); err != nil { // for this user alone, whatever the umask
 		return nil, errors.Join(err, listener.Close())
 	}
 	g.Kubeconfig = filepath.Join(g.Folder, "kubeconfig")
-	if err := g.write("https://"+listener.Addr().String(), namespace, certificate); err != nil {
+	if err := g.write("https://"+listener.Addr().String(), o, certificate); err != nil {
 		return nil, errors.Join(err, listener.Close(), os.RemoveAll(g.Folder))
 	}
 	proxy := &httputil.ReverseProxy{
@@ -74,7 +83,9 @@ func Open(config *rest.Config, namespace, parent string, answered func(*http.Res
 			r.Out.Header.Del("Authorization") // so that the transport adds its own
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			answered(answer)
+			if o.Answered != nil {
+				o.Answered(answer)
+			}
 			return nil
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the client gets the error
@@ -88,12 +99,12 @@ func Open(config *rest.Config, namespace, parent string, answered func(*http.Res
 }
 
 // write writes the kubeconfig.
-func (g *Gateway) write(address, namespace string, authority []byte) error {
-	const name = "transaction"
+func (g *Gateway) write(address string, o Options, authority []byte) error {
+	name := o.Context
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: address, CertificateAuthorityData: authority}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: g.token}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: o.Namespace}
 	config.CurrentContext = name
 	return clientcmd.WriteToFile(*config, g.Kubeconfig)
 }
