@@ -71,14 +71,16 @@ func (c *cluster) load() (err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	c.loader = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
-	if c.config, err = c.loader.ClientConfig(); err != nil {
+	config, err := c.loader.ClientConfig()
+	if err != nil {
 		return terminal.OneLine(err)
 	}
-	return c.connect()
+	return c.use(config)
 }
 
-// connect makes the clients of c.config.
-func (c *cluster) connect() (err error) {
+// use makes the clients of a configuration.
+func (c *cluster) use(config *rest.Config) (err error) {
+	c.config = config
 	c.config.QPS = -1 // the server has limits of its own
 	own := rest.CopyConfig(c.config)
 	own.GroupVersion, own.APIPath = &changes.GroupVersion, "/apis"
@@ -102,15 +104,10 @@ func (c *cluster) object(args []string, namespace string) (resource schema.Group
 	if err != nil {
 		return resource, "", "", err
 	}
-	resource = schema.ParseGroupResource(strings.ToLower(text))
-	kind, err := c.mapper.KindFor(resource.WithVersion(""))
+	mapping, err := c.mapping(text)
 	if meta.IsNoMatchError(err) {
-		return resource, namespace, name, nil
+		return schema.ParseGroupResource(strings.ToLower(text)), namespace, name, nil
 	}
-	if err != nil {
-		return resource, "", "", terminal.OneLine(err)
-	}
-	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return resource, "", "", terminal.OneLine(err)
 	}
@@ -123,6 +120,15 @@ func (c *cluster) object(args []string, namespace string) (resource schema.Group
 	return mapping.Resource.GroupResource(), namespace, name, err
 }
 
+// mapping returns the resource that a text names as for kubectl.
+func (c *cluster) mapping(text string) (*meta.RESTMapping, error) {
+	kind, err := c.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(text)).WithVersion(""))
+	if err != nil {
+		return nil, err
+	}
+	return c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}
+
 // get returns an object as it was at a revision, 0 for now, in a version of the API if that is served, or else in the preferred one. It is
 // nil if there was none.
 func (c *cluster) get(ctx context.Context, resource schema.GroupResource, version, namespace, name string, revision int64) (map[string]any, error) {
@@ -133,15 +139,7 @@ func (c *cluster) get(ctx context.Context, resource schema.GroupResource, versio
 	if err != nil {
 		return nil, err
 	}
-	path := []string{"/apis", served.Group, served.Version}
-	if served.Group == "" {
-		path = []string{"/api", served.Version}
-	}
-	request := c.client.Get().AbsPath(path...).NamespaceIfScoped(namespace, namespace != "").Resource(served.Resource).Name(name).SetHeader("Accept", "application/json")
-	if revision != 0 {
-		request = request.Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact")
-	}
-	text, err := answer(request.Do(ctx))
+	text, err := answer(c.read(served, namespace, revision).Name(name).SetHeader("Accept", asJSON).Do(ctx))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -150,6 +148,24 @@ func (c *cluster) get(ctx context.Context, resource schema.GroupResource, versio
 	}
 	var object map[string]any
 	return object, json.Unmarshal(text, &object)
+}
+
+// read begins a request for objects as they were at a revision, 0 for now.
+func (c *cluster) read(resource schema.GroupVersionResource, namespace string, revision int64) *rest.Request {
+	request := at(c.client.Get(), resource, namespace)
+	if revision != 0 {
+		request = request.Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact")
+	}
+	return request
+}
+
+// at leads a request to the objects of a resource.
+func at(request *rest.Request, resource schema.GroupVersionResource, namespace string) *rest.Request {
+	path := []string{"/apis", resource.Group, resource.Version}
+	if resource.Group == "" {
+		path = []string{"/api", resource.Version}
+	}
+	return request.AbsPath(path...).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
 }
 
 // revisionAt returns the revision that the text of a flag names, 0 for now: a revision, a time, or how long ago. A time is looked up
