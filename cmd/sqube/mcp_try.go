@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/agent"
+	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/server/trial"
 	"github.com/sqube/sqube/server/trialrun"
 )
@@ -134,7 +135,7 @@ func (s *agentServer) run(ctx context.Context, c *agentCall, change []byte, span
 	hideSecrets(result.Tree)
 	hideSecrets(result.Elsewhere)
 	var words strings.Builder
-	err = result.Print(&words)
+	err = report.Text(&words, result, 0)
 	return result, words.String(), err
 }
 
