@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/simnodes"
 )
@@ -50,6 +51,11 @@ func (s *Server) Join(ctx context.Context, o simnodes.Options) (*simnodes.Nodes,
 		lease := unwatchedLease
 		if s.nodeGrace > 0 {
 			lease = s.nodeGrace * 4 / 5 // there is no machine that may be busy
+		}
+		if o.As == nil {
+			o.As = func(node string) *rest.Config {
+				return s.server.Loopback("system:node:"+node, user.SystemPrivilegedGroup)
+			}
 		}
 		o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, lease), cmp.Or(o.StatusInterval, unwatchedLease)
 	}
