@@ -135,7 +135,7 @@ func (n *Nodes) registerNode(node *node) error {
 	labels := map[string]string{corev1.LabelHostname: node.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	maps.Copy(labels, n.options.Labels)
 	status, _ := n.nodeStatus(node, &corev1.Node{}, now)
-	_, err := n.client.CoreV1().Nodes().Create(n.ctx, &corev1.Node{
+	_, err := node.client.CoreV1().Nodes().Create(n.ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.name, Labels: labels}, Spec: corev1.NodeSpec{Taints: n.options.Taints}, Status: status,
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
