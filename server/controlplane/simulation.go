@@ -83,11 +83,13 @@ type renewedLeases struct {
 
 // Get returns the Lease of a node.
 func (l renewedLeases) Get(node string) (*coordinationv1.Lease, error) {
-	if !l.alive(node) {
-		return l.LeaseNamespaceLister.Get(node)
+	lease, err := l.LeaseNamespaceLister.Get(node)
+	if err != nil || !l.alive(node) {
+		return lease, err
 	}
-	now := metav1.NowMicro()
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}}, nil
+	renewed := *lease // with its resourceVersion, which the controller compares before it believes that a node has failed
+	renewed.Spec.RenewTime = new(metav1.NowMicro())
+	return &renewed, nil
 }
 
 // buildAutoscaler returns upstream's controller, with other metrics.

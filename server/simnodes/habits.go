@@ -41,6 +41,9 @@ func (n *Nodes) habits(pod *corev1.Pod) habits {
 		case f != nil && f.pull != "":
 			run = Run{Wait(usualStart), FailPull(f.pull)}
 		case f != nil && f.exit != nil:
+			if readyAfter(c.spec) > 0 {
+				run = append(run, Unready())
+			}
 			run = append(run, Wait(f.after), *f.exit)
 		case c.init:
 			run = append(run, Wait(usualInit), Exit(0))
@@ -53,7 +56,7 @@ func (n *Nodes) habits(pod *corev1.Pod) habits {
 				run = append(run, Wait(wait), Ready())
 			}
 		}
-		c.runs = []Run{run}
+		c.runs = []Run{run, run[1:]} // what it needs is there when it starts again
 	}
 }
 

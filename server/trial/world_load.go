@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -158,28 +159,24 @@ func (l *loads) find(namespace string, selector labels.Selector) (*autoscalingv2
 	return nil, nil
 }
 
-// running returns the Pods that a selector selects, and how many of them are ready.
-func (l *loads) running(namespace string, selector labels.Selector) (pods []*corev1.Pod, ready int64, err error) {
+// ready returns the names of the Pods that a selector selects and that are ready: these share the load.
+func (l *loads) ready(namespace string, selector labels.Selector) (names []string, err error) {
 	all, err := l.pods.Pods(namespace).List(selector)
 	for _, pod := range all {
-		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
-			continue
-		}
-		pods = append(pods, pod)
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				ready++
-			}
+		if pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			names = append(names, pod.Name)
 		}
 	}
-	return pods, ready, err
+	return names, err
 }
 
 var errUnknownLoad = errors.New("the copy does not say how much the Pods have to do; give it with --load")
 
 // GetResourceMetric implements metrics.MetricsClient.
 func (l *loads) GetResourceMetric(_ context.Context, name corev1.ResourceName, namespace string, selector labels.Selector, container string) (metrics.PodMetricsInfo, time.Time, error) {
-	pods, ready, err := l.running(namespace, selector)
+	pods, err := l.ready(namespace, selector)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -187,11 +184,11 @@ func (l *loads) GetResourceMetric(_ context.Context, name corev1.ResourceName, n
 	var each int64 // of one Pod, in thousandths
 	switch average := averageOf(first, name, container); {
 	case name == corev1.ResourceCPU && given != nil && !given.CPU.IsZero():
-		each = given.CPU.MilliValue() / max(ready, 1)
+		each = given.CPU.MilliValue() / max(int64(len(pods)), 1)
 	case average == nil:
 		return nil, time.Time{}, errUnknownLoad
 	case name == corev1.ResourceCPU:
-		each = given.times(average.MilliValue()*int64(first.Status.CurrentReplicas)) / max(ready, 1)
+		each = given.times(average.MilliValue()*int64(first.Status.CurrentReplicas)) / max(int64(len(pods)), 1)
 	default:
 		each = average.MilliValue()
 	}
@@ -200,17 +197,17 @@ func (l *loads) GetResourceMetric(_ context.Context, name corev1.ResourceName, n
 
 // times returns a load multiplied with the factor that is given.
 func (l *Load) times(load int64) int64 {
-	if l == nil || l.Factor == 0 && l.CPU.IsZero() == false {
+	if l == nil || !l.CPU.IsZero() {
 		return load
 	}
 	return int64(float64(load) * l.Factor)
 }
 
 // same returns the same metric for each of some Pods.
-func same(pods []*corev1.Pod, each int64) metrics.PodMetricsInfo {
+func same(pods []string, each int64) metrics.PodMetricsInfo {
 	info := metrics.PodMetricsInfo{}
-	for _, pod := range pods {
-		info[pod.Name] = metrics.PodMetric{Timestamp: time.Now(), Window: 30 * time.Second, Value: each}
+	for _, name := range pods {
+		info[name] = metrics.PodMetric{Timestamp: time.Now(), Window: 30 * time.Second, Value: each}
 	}
 	return info
 }
@@ -233,7 +230,7 @@ func averageOf(a *autoscalingv2.HorizontalPodAutoscaler, name corev1.ResourceNam
 
 // GetRawMetric implements metrics.MetricsClient.
 func (l *loads) GetRawMetric(name, namespace string, selector, _ labels.Selector) (metrics.PodMetricsInfo, time.Time, error) {
-	pods, ready, err := l.running(namespace, selector)
+	pods, err := l.ready(namespace, selector)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -242,7 +239,7 @@ func (l *loads) GetRawMetric(name, namespace string, selector, _ labels.Selector
 		for _, m := range first.Status.CurrentMetrics {
 			if m.Pods != nil && m.Pods.Metric.Name == name && m.Pods.Current.AverageValue != nil {
 				all := m.Pods.Current.AverageValue.MilliValue() * int64(first.Status.CurrentReplicas)
-				return same(pods, given.times(all)/max(ready, 1)), time.Now(), nil
+				return same(pods, given.times(all)/max(int64(len(pods)), 1)), time.Now(), nil
 			}
 		}
 	}
