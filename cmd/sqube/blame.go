@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 
@@ -45,11 +46,22 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.load(); err != nil {
 		return err
 	}
+	width := 0
+	if out, ok := cmd.OutOrStdout().(*os.File); ok {
+		if columns, _, err := term.GetSize(int(out.Fd())); err == nil {
+			width = columns
+		}
+	}
+	return o.write(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), width)
+}
+
+// write writes the object, in lines of a width, 0 for any.
+func (o *blameOptions) write(ctx context.Context, args []string, out, notes io.Writer, width int) error {
 	resource, namespace, name, err := o.object(args, o.namespace)
 	if err != nil {
 		return err
 	}
-	at, err := o.revisionAt(cmd.Context(), "--at", o.at, namespace)
+	at, err := o.revisionAt(ctx, "--at", o.at, namespace)
 	if err != nil {
 		return err
 	}
@@ -62,26 +74,20 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if at != 0 {
 		log.terms = append(log.terms, equals("beforeRevision", fmt.Sprint(at+1)))
 	}
-	if err := log.each(cmd.Context(), func(c *changes.Change) error { return b.add(cmd.Context(), c) }); err != nil {
+	if err := log.each(ctx, func(c *changes.Change) error { return b.add(ctx, c) }); err != nil {
 		return err
 	}
 	if b.text == nil { // it has not changed for as long as history goes back
-		if err := b.load(cmd.Context(), "", at); err != nil {
+		if err := b.load(ctx, "", at); err != nil {
 			return err
 		}
 	}
 	if b.deleted != nil {
 		d := b.deleted
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s %s was deleted at %s by %s (revision %s). This is its last version.\n", resource, terminal.Printable(name),
+		fmt.Fprintf(notes, "%s %s was deleted at %s by %s (revision %s). This is its last version.\n", resource, terminal.Printable(name),
 			d.CreationTimestamp.UTC().Format(timeFormat), terminal.Printable(changes.Author(d.User, d.ImpersonatedUser)), d.Name)
 	}
-	width := 0
-	if out, ok := cmd.OutOrStdout().(*os.File); ok {
-		if columns, _, err := term.GetSize(int(out.Fd())); err == nil {
-			width = columns
-		}
-	}
-	return b.print(cmd.OutOrStdout(), width)
+	return b.print(out, width)
 }
 
 // blame finds the changes that set the lines of an object.

@@ -102,15 +102,10 @@ func (c *cluster) object(args []string, namespace string) (resource schema.Group
 	if err != nil {
 		return resource, "", "", err
 	}
-	resource = schema.ParseGroupResource(strings.ToLower(text))
-	kind, err := c.mapper.KindFor(resource.WithVersion(""))
+	mapping, err := c.mapping(text)
 	if meta.IsNoMatchError(err) {
-		return resource, namespace, name, nil
+		return schema.ParseGroupResource(strings.ToLower(text)), namespace, name, nil
 	}
-	if err != nil {
-		return resource, "", "", terminal.OneLine(err)
-	}
-	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return resource, "", "", terminal.OneLine(err)
 	}
@@ -123,6 +118,15 @@ func (c *cluster) object(args []string, namespace string) (resource schema.Group
 	return mapping.Resource.GroupResource(), namespace, name, err
 }
 
+// mapping returns the resource that a text names as for kubectl.
+func (c *cluster) mapping(text string) (*meta.RESTMapping, error) {
+	kind, err := c.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(text)).WithVersion(""))
+	if err != nil {
+		return nil, err
+	}
+	return c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}
+
 // get returns an object as it was at a revision, 0 for now, in a version of the API if that is served, or else in the preferred one. It is
 // nil if there was none.
 func (c *cluster) get(ctx context.Context, resource schema.GroupResource, version, namespace, name string, revision int64) (map[string]any, error) {
@@ -133,15 +137,7 @@ func (c *cluster) get(ctx context.Context, resource schema.GroupResource, versio
 	if err != nil {
 		return nil, err
 	}
-	path := []string{"/apis", served.Group, served.Version}
-	if served.Group == "" {
-		path = []string{"/api", served.Version}
-	}
-	request := c.client.Get().AbsPath(path...).NamespaceIfScoped(namespace, namespace != "").Resource(served.Resource).Name(name).SetHeader("Accept", "application/json")
-	if revision != 0 {
-		request = request.Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact")
-	}
-	text, err := answer(request.Do(ctx))
+	text, err := answer(c.read(served, namespace, revision).Name(name).SetHeader("Accept", asJSON).Do(ctx))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -150,6 +146,24 @@ func (c *cluster) get(ctx context.Context, resource schema.GroupResource, versio
 	}
 	var object map[string]any
 	return object, json.Unmarshal(text, &object)
+}
+
+// read begins a request for objects as they were at a revision, 0 for now.
+func (c *cluster) read(resource schema.GroupVersionResource, namespace string, revision int64) *rest.Request {
+	request := at(c.client.Get(), resource, namespace)
+	if revision != 0 {
+		request = request.Param("resourceVersion", fmt.Sprint(revision)).Param("resourceVersionMatch", "Exact")
+	}
+	return request
+}
+
+// at leads a request to the objects of a resource.
+func at(request *rest.Request, resource schema.GroupVersionResource, namespace string) *rest.Request {
+	path := []string{"/apis", resource.Group, resource.Version}
+	if resource.Group == "" {
+		path = []string{"/api", resource.Version}
+	}
+	return request.AbsPath(path...).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
 }
 
 // revisionAt returns the revision that the text of a flag names, 0 for now: a revision, a time, or how long ago. A time is looked up

@@ -66,14 +66,18 @@ The exit code is 0 if there are no differences, 1 if there are, and 2 after an e
 }
 
 func (o *diffOptions) run(cmd *cobra.Command, args []string) error {
-	ctx := cmd.Context()
 	if o.from == "" {
 		return errors.New("--from must be given")
 	}
 	if err := o.load(); err != nil {
 		return err
 	}
-	d := &differ{diffOptions: o, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), missing: map[schema.GroupResource]bool{}}
+	return o.write(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// write writes the differences, and returns errDifferent if there are any.
+func (o *diffOptions) write(ctx context.Context, args []string, out, notes io.Writer) error {
+	d := &differ{diffOptions: o, out: out, notes: notes, missing: map[schema.GroupResource]bool{}}
 	objects, namespace, err := o.scope(args)
 	if err != nil {
 		return err
