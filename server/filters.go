@@ -45,8 +45,12 @@ var requestInfo = &request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// longRunning reports whether a request has no time limit: watches, and connections into pods.
-var longRunning = serverfilters.BasicLongRunningRequestCheck(
+// longRunning reports whether a request has no time limit: watches, connections into pods, and agents, whose trials have limits of their own.
+func longRunning(r *http.Request, info *request.RequestInfo) bool {
+	return longRunningResource(r, info) || r.URL.Path == AgentPath
+}
+
+var longRunningResource = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("watch", "proxy"),
 	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 )

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/metrics"
 	"k8s.io/kubernetes/pkg/controlplane/controller/leaderelection"
@@ -101,6 +103,10 @@ type Options struct {
 	OtherControllers      []controllers.Controller // in addition to those of package controllers
 	Scheduler             *controllers.Controller  // nil for none
 	AllowPrivileged       bool                     // for the whole process: Pod validation reads a global
+
+	// Agents returns the handler of AgentPath; nil serves none. Its argument returns a configuration for requests to this server as the user of a
+	// request, and the audit id for these.
+	Agents func(onBehalf func(context.Context) (*rest.Config, string, error)) http.Handler
 
 	Console             bool // whether the web page is served
 	ConsoleSignIn       console.SignInOptions

@@ -23,6 +23,9 @@ import (
 	"github.com/sqube/sqube/server/openapi"
 )
 
+// AgentPath is where agents use the server, by the Model Context Protocol.
+const AgentPath = "/mcp"
+
 // routes returns the handler of all paths.
 func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID map[string]access.OpenIDDocument) http.Handler {
 	router := mux.NewRouter().SkipClean(true)
@@ -40,6 +43,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 		queues := servermux.NewPathRecorderMux("priority and fairness")
 		s.fairness.Install(queues)
 		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
+	}
+	if s.options.Agents != nil {
+		paths.Handle(AgentPath, s.options.Agents(s.onBehalf))
 	}
 	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")

@@ -46,6 +46,8 @@ type serveOptions struct {
 	archivePlace logbackup.Place // nil without --archive
 	controlPlane controlplane.Options
 
+	agents servedAgents
+
 	simulatedNodes int // the flag --simulated-nodes
 }
 
@@ -113,6 +115,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.server.OtherControllers = o.controlPlane.Controllers()
 	o.server.AddFlags(sections)
 	o.controlPlane.AddFlags(sections.FlagSet("Control plane"))
+	o.agents.addFlags(sections.FlagSet("Agents"))
 	o.server.SetLogLevel = o.log.setVerbosity
 	state := sections.FlagSet(server.StateFlags)
 	o.database.addFlags(state)
@@ -139,7 +142,7 @@ func (o *serveOptions) complete() error {
 	var err error
 	o.datastore, err = o.database.complete(o.server.DataDir)
 	o.selectControlPlane()
-	errs := flagcheck.Problems{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes()}
+	errs := flagcheck.Problems{o.emulation.apply(), o.features.apply(), o.server.Complete(), err, o.ignored.check(), o.completeInMemory(), o.copied.complete(o.server), o.completeControlPlane(), o.completeSimulatedNodes(), o.agents.complete(o.server)}
 	errs.Unless(o.store.Timeout >= time.Second, "--datastore-timeout %s must be at least 1s", o.store.Timeout)
 	errs.Unless(o.store.Retention >= time.Second, "--retention %s must be at least 1s", o.store.Retention)
 	errs.Unless(o.store.CompactInterval >= 0, "--compact-interval %s must not be negative", o.store.CompactInterval)

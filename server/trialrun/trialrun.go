@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,9 +40,10 @@ type Runner struct {
 type Trial struct {
 	// Change is what sqube try reads on standard input: objects, or a Transaction.
 	Change []byte
-	// Kubeconfig is that of the cluster which is copied; nil if Arguments say which it is.
-	Kubeconfig []byte
-	// Arguments are further ones of sqube try.
+	// Prepare makes files in a private folder, which is removed afterwards, such as a copy of the cluster, and returns arguments of sqube try that
+	// name them. It is optional.
+	Prepare func(ctx context.Context, dir string) ([]string, error)
+	// Arguments are further ones.
 	Arguments []string
 }
 
@@ -69,30 +69,31 @@ func (r *Runner) Run(ctx context.Context, t Trial) (json.RawMessage, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	environment := append(os.Environ(), "TMPDIR="+dir) // which is removed, even if the process is killed
-	if t.Kubeconfig != nil {
-		file := filepath.Join(dir, "kubeconfig")
-		if err := os.WriteFile(file, t.Kubeconfig, 0o600); err != nil {
-			return nil, err
-		}
-		environment = append(environment, "KUBECONFIG="+file)
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, Most, fmt.Errorf("it was given up after %v: run sqube try, which has no limit", Most))
 	defer cancel()
-	return run(ctx, r.Program, environment, t)
+	arguments := []string{"try", "-f", "-", "-o", "json"}
+	if t.Prepare != nil {
+		prepared, err := t.Prepare(ctx, dir)
+		if err != nil {
+			return nil, fmt.Errorf("this could not be tried: %w", err)
+		}
+		arguments = append(arguments, prepared...)
+	}
+	command := exec.Command(r.Program, append(arguments, t.Arguments...)...)
+	command.Stdin, command.Env = bytes.NewReader(t.Change), append(os.Environ(), "TMPDIR="+dir) // which is removed, even if the process is killed
+	return run(ctx, command)
 }
 
 // run runs the process and returns what it prints.
-func run(ctx context.Context, program string, environment []string, t Trial) (json.RawMessage, error) {
+func run(ctx context.Context, command *exec.Cmd) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	command := exec.CommandContext(ctx, program, append([]string{"try", "-f", "-", "-o", "json"}, t.Arguments...)...)
-	stdout, stderr := output{most: mostOutput, full: cancel}, output{most: mostOutput, full: cancel}
-	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(t.Change), &stdout, &stderr
-	command.Env, command.WaitDelay = environment, time.Second
+	stdout, stderr := output{full: cancel}, output{full: cancel}
+	command.Stdout, command.Stderr, command.WaitDelay = &stdout, &stderr, time.Second
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = command.Process.Kill() })()
 	ended := make(chan struct{})
 	go limitMemory(command.Process.Pid, ended, cancel)
 	err := command.Wait()
@@ -114,14 +115,13 @@ func run(ctx context.Context, program string, environment []string, t Trial) (js
 // output keeps what a process prints, up to a limit.
 type output struct {
 	bytes.Buffer
-	most int
 	full func(error)
 }
 
 // Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) {
-	if o.Len()+len(p) > o.most {
-		err := fmt.Errorf("it prints more than %d MiB", o.most>>20)
+	if o.Len()+len(p) > mostOutput {
+		err := fmt.Errorf("it prints more than %d MiB", mostOutput>>20)
 		o.full(err)
 		return 0, err
 	}

@@ -56,6 +56,11 @@ func accept() (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"apply": true}}, nil
 }
 
+func (p *person) elicit(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	p.asked = append(p.asked, r.Params.Message)
+	return p.answer()
+}
+
 // agent is a client of sqube mcp.
 type agent struct {
 	*mcp.ClientSession
@@ -67,10 +72,7 @@ func (c *cluster) agent(t *testing.T, p *person, flags ...string) *agent {
 	t.Helper()
 	var options mcp.ClientOptions
 	if p != nil {
-		options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			p.asked = append(p.asked, r.Params.Message)
-			return p.answer()
-		}
+		options.ElicitationHandler = p.elicit
 	}
 	command := exec.Command(sqube.Binary(t), append([]string{"mcp", "--kubeconfig", c.Kubeconfig}, flags...)...)
 	client := mcp.NewClient(&mcp.Implementation{Name: "robot", Version: "7"}, &options)
