@@ -45,8 +45,12 @@ var requestInfo = &request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// longRunning reports whether a request has no time limit: watches, and connections into pods.
-var longRunning = serverfilters.BasicLongRunningRequestCheck(
+// longRunning reports whether a request has no time limit: watches, connections into pods, and trials, which have one of their own.
+func longRunning(r *http.Request, info *request.RequestInfo) bool {
+	return longRunningResource(r, info) || r.URL.Path == console.TrialsPath
+}
+
+var longRunningResource = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("watch", "proxy"),
 	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
 )
@@ -111,6 +115,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return impersonation.WithImpersonation(h, s.authorization.Authorizer, serializer)
 		},
 		s.limit,
+		s.withTrials,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
@@ -139,6 +144,8 @@ func (s *Server) withConsole(next http.Handler) http.Handler {
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
+		case console.ServesTrials(path):
+			next.ServeHTTP(w, withToken(r))
 		case console.ServesSignIn(path):
 			signIn.ServeHTTP(w, r)
 		case console.Serves(path):
