@@ -136,6 +136,7 @@ class App {
   // Opens the view of the URL, or tells the one that is open what has changed.
   #open(before) {
     const { view, r, ns, name } = this.route;
+    document.querySelector('.app')?.classList.toggle('timeless', view === 'trial' || view === 'edit'); // they are of now
     const key = [view, r, ns, name].join('\n');
     if (this.#viewKey === key) {
       this.#view.update?.(this.route, before);

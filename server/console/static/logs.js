@@ -43,7 +43,7 @@ export class LogView {
       later += line.hidden;
     }
     if (later > 0) this.#say(`${later} later ${later === 1 ? 'line' : 'lines'} not shown`);
-    else this.#say(this.ended ? 'The log has ended.' : '');
+    else this.#say(this.ended ? 'The log has ended.' : this.list.children.length === 0 ? 'Nothing has been written yet.' : '');
     this.#toEnd();
   }
 
@@ -57,7 +57,7 @@ export class LogView {
     const query = { container: this.container.value, timestamps: true, tailLines: tail, ...(previous ? { previous } : { follow: true }) };
     fill(this.list);
     this.ended = false;
-    this.#say('');
+    this.#say('Nothing has been written yet.');
     let waiting = [], frame = 0;
     const show = () => {
       frame = 0;

@@ -30,7 +30,7 @@ export function report(result, words) {
   const moments = [...objects.flatMap((o) => [o.first, o.last]), ...timeline.map((m) => m.at), ...(result.events ?? []).map((e) => e.at)].filter((s) => s > 0);
   const end = Math.max(10, Math.ceil(Math.max(0, ...moments) * 1.05)), scale = { end, timeline };
   const [state, verdict] = verdicts[result.verdict] ?? ['', result.verdict];
-  return h('article', { class: 'trial' },
+  return h('article', { class: 'trial', dataset: { end } },
     h('header', { class: `verdict ${state}` }, h('h2', { class: `state ${state}` }, verdict), (result.reasons ?? []).map((r) => h('p', {}, r)),
       h('p', { class: 'muted small' }, about(t, words))),
     objects.length > 0 && slider(objects, end, t.for ?? 0),
@@ -47,21 +47,27 @@ function about(t, words) {
   return [words ?? t.change, t.user && `as ${who(t.user)}`, `on a copy${size && ` with ${size}`}${of}`, t.for > 0 && `watched for ${span(t.for)}`].filter(Boolean).join(' · ');
 }
 
-const bars = 120;
+const bars = 100;
+
+// Where a time is on the axis, from 0 to 1. Most happens early.
+const place = (seconds, end) => Math.log(1 + Math.max(0, seconds)) / Math.log(1 + end);
+const marks = [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600];
 
 // The slider ends when the last thing happens, and says how long it was quiet then.
 function slider(objects, end, whole) {
   const parts = new Array(bars).fill(0);
-  for (const o of objects) parts[Math.min(bars - 1, Math.floor((Math.max(0, o.first) / end) * bars))] += 1 + (o.alike ?? 0);
+  for (const o of objects) parts[Math.min(bars - 1, Math.floor(place(o.first, end) * bars))] += 1 + (o.alike ?? 0);
   const most = Math.max(...parts), w = 1000 / bars;
+  const shown = marks.filter((s) => place(s, end) > 0.12 && place(s, end) < 0.85).filter((s, i, list) => i === 0 || place(s, end) - place(list[i - 1], end) > 0.05);
   const d = parts.map((n, i) => (n === 0 ? '' : `M${(i * w).toFixed(1)} 40v${-(4 + 32 * Math.sqrt(n / most)).toFixed(1)}h${(w * 0.7).toFixed(1)}V40z`)).join('');
   return h('section', { class: 'trial-time', 'aria-label': 'Time' },
     h('strong', { class: 'trial-now' }, 'At the end'),
     h('div', { class: 'track-box' },
       h('div', { class: 'trial-track' }, h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, h('path', { class: 'bars', d })),
         h('div', { class: 'past' }), h('div', { class: 'thumb' }),
-        h('input', { type: 'range', class: 'trial-slider', 'aria-label': 'Time after the change', min: 0, max: end, step: 1, value: end })),
-      h('div', { class: 'axis' }, h('span', {}, 'the change'), h('span', {}, whole > end ? `${after(end)}, then quiet until ${after(whole)}` : after(end)))));
+        h('input', { type: 'range', class: 'trial-slider', 'aria-label': 'Time after the change', min: 0, max: 100, step: 1, value: 100 })),
+      h('div', { class: 'axis trial-axis', 'aria-hidden': 'true' }, h('span', {}, 'the change'), shown.map((s) => h('span', { class: 'mark', style: { left: `${place(s, end) * 100}%` } }, after(s))),
+        h('span', {}, whole > end ? `quiet until ${after(whole)}` : after(end)))));
 }
 
 function whole(result, scale) {
@@ -78,10 +84,10 @@ const branches = (objects, scale, level) => h('div', { class: 'branches' }, obje
 function branch(o, scale, level) {
   const changed = (o.diff ?? []).map((d) => difference(o, d)), states = scale.timeline.filter((m) => same(m.object, o)), last = states.at(-1)?.text;
   const shown = [...states.map((m) => h('span', { dataset: { at: m.at } }, m.text)), o.state && o.state !== last && h('span', { dataset: { at: scale.end } }, o.state)];
-  const left = (Math.max(0, o.first) / scale.end) * 100, width = (Math.max(0, o.last - o.first) / scale.end) * 100;
+  const left = place(o.first, scale.end) * 100, width = Math.max(0, place(o.last, scale.end) * 100 - left);
   const row = [
     h('span', { class: 'kind-tag' }, o.kind), h('span', { class: 'branch-name' }, h('span', { class: 'cell-name' }, o.name), more(o.alike)),
-    h('span', { class: `chip ${{ created: 'create', deleted: 'delete', changed: 'update' }[o.operation] ?? 'leave'}` }, o.operation),
+    h('span', { class: `op ${{ created: 'create', deleted: 'delete' }[o.operation] ?? ''}` }, o.operation),
     h('span', { class: 'trial-states muted' }, shown),
     h('span', { class: 'branch-by muted', title: (o.by ?? []).join(', ') }, (o.by ?? []).map(who).join(', ')),
     h('span', { class: 'branch-at muted' }, after(o.first)),
