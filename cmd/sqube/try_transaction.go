@@ -3,96 +3,68 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/manifests"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/transactions"
+	"github.com/sqube/sqube/server/trial"
 )
 
-// tryTransaction returns how the only one of objects is made, if it is a Transaction; else nil. The console tries changes in this form, since it
-// applies them so.
-func tryTransaction(objects []manifests.Object) func(context.Context, *rest.Config) error {
-	if len(objects) != 1 || objects[0].GroupVersionKind() != changes.GroupVersion.WithKind("Transaction") {
-		return nil
-	}
-	return func(ctx context.Context, config *rest.Config) error {
-		text, err := json.Marshal(objects[0].Object)
-		if err != nil {
-			return err
-		}
-		var t transactions.Transaction
-		if err := json.Unmarshal(text, &t); err != nil {
-			return err
-		}
-		if err := withoutConditions(ctx, config, &t.Spec); err != nil {
-			return err
-		}
-		if text, err = json.Marshal(&t); err != nil {
-			return err
-		}
-		discovered, err := discovery.NewDiscoveryClientForConfig(config)
-		if err != nil {
-			return err
-		}
-		return discovered.RESTClient().Post().AbsPath("/apis", changes.GroupVersion.String(), transactions.Resource).Body(text).
-			SetHeader("Content-Type", "application/json").Do(ctx).Error()
-	}
+// isTransaction reports whether files have a Transaction, and nothing else: the console tries changes in the form in which it makes them.
+func isTransaction(objects []manifests.Object) bool {
+	return len(objects) == 1 && objects[0].GroupVersionKind() == changes.GroupVersion.WithKind("Transaction")
 }
 
-// withoutConditions lets a transaction be made on a copy whose controllers have gone on since: what it stands on is a matter of the cluster.
-func withoutConditions(ctx context.Context, config *rest.Config, spec *transactions.Spec) error {
-	spec.Require = nil
-	for i := range spec.Operations {
-		o := &spec.Operations[i]
-		o.Preconditions = nil
-		if o.Verb != transactions.Update || o.Object == nil || o.Subresource != "" {
-			continue
+// commitInCopy commits a Transaction. It is called in the trial.
+func commitInCopy(ctx context.Context, config *rest.Config, object manifests.Object, answers *trial.Answers) error {
+	text, err := object.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	var t transactions.Transaction
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	withoutConditions(&t.Spec)
+	if text, err = json.Marshal(&t); err != nil {
+		return err
+	}
+	own := rest.CopyConfig(config)
+	own.GroupVersion, own.APIPath, own.ContentType = &changes.GroupVersion, "/apis", runtime.ContentTypeJSON
+	own.NegotiatedSerializer = serializer.NewCodecFactory(changes.Scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(own)
+	if err != nil {
+		return err
+	}
+	written, err := answer(client.Post().Resource(transactions.Resource).Body(text).Do(ctx))
+	if _, refused := errors.AsType[*apierrors.StatusError](err); refused {
+		answers.Refuse("", err) // which names the operation and its object
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(written, &t); err != nil {
+		return err
+	}
+	for _, o := range t.Status.Operations {
+		for _, w := range o.Warnings {
+			answers.Warn(w)
 		}
-		var object unstructured.Unstructured
-		if err := json.Unmarshal(o.Object.Raw, &object.Object); err != nil {
-			return err
-		}
-		now, err := current(ctx, config, &object)
-		if err != nil {
-			return err
-		}
-		object.SetResourceVersion(now)
-		raw, err := json.Marshal(object.Object)
-		if err != nil {
-			return err
-		}
-		o.Object.Raw = raw
 	}
 	return nil
 }
 
-// current returns the resourceVersion of an object.
-func current(ctx context.Context, config *rest.Config, object *unstructured.Unstructured) (string, error) {
-	discovered, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return "", err
+// withoutConditions lets a transaction be made on a copy whose controllers have gone on since: what it stands on is a matter of the cluster.
+func withoutConditions(spec *transactions.Spec) {
+	spec.Require = nil
+	for i := range spec.Operations {
+		spec.Operations[i].Preconditions = nil
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return "", err
-	}
-	kind := object.GroupVersionKind()
-	mapping, err := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered)).RESTMapping(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}, kind.Version)
-	if err != nil {
-		return "", err
-	}
-	now, err := client.Resource(mapping.Resource).Namespace(object.GetNamespace()).Get(ctx, object.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	return now.GetResourceVersion(), nil
 }
