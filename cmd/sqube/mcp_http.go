@@ -59,7 +59,9 @@ func (o *servedAgents) complete(options *server.Options) error {
 	if err != nil {
 		return err
 	}
-	options.Agents = func(onBehalf func(context.Context) (*rest.Config, string, error)) http.Handler { return agentHandler(agents, onBehalf) }
+	options.Agents = func(onBehalf func(context.Context) (*rest.Config, string, error)) http.Handler {
+		return agentHandler(agents, onBehalf)
+	}
 	return nil
 }
 
