@@ -17,14 +17,15 @@ import (
 
 // outcome is what happened in one copy from the change on.
 type outcome struct {
-	begin   time.Time
-	end     time.Time
-	user    string // who made the change
-	nodes   int    // that were simulated
-	objects int
-	served  served
-	lives   map[key]*life
-	events  []*life
+	webhooks *webhooks
+	begin    time.Time
+	end      time.Time
+	user     string // who made the change
+	nodes    int    // that were simulated
+	objects  int
+	served   served
+	lives    map[key]*life
+	events   []*life
 	// versions calls a function with the versions of an object, the oldest first, from the one before the change on.
 	versions func(l *life, yield func(w *write, object map[string]any)) error
 }
