@@ -223,7 +223,7 @@ func (c *comparison) add(e *effect, without, with map[string]any) {
 		e.State = "no longer " + e.was.text
 	}
 	same := without != nil && with != nil && len(e.Diff) == 0 && e.state == e.was && e.Operation == Changed
-	if same && !e.root {
+	if same && (!e.root || len(e.By) == 1) { // what the user has written again is as it was, unless somebody has taken it back
 		return
 	}
 	c.effects = append(c.effects, e)
