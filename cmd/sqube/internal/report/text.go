@@ -76,21 +76,27 @@ func verdict(r *trial.Result) string {
 	}
 	switch r.Verdict {
 	case trial.AtRest:
+		if n := len(r.NotRun); n > 0 {
+			more = " What controllers that did not run would have done is missing."
+		}
 		if len(r.Tree)+len(r.Elsewhere) == 0 {
 			return "At rest: nothing was changed."
 		}
-		return "At rest: all that was asked was done" + restedAfter(r) + ", and nothing waits or fails."
+		return "At rest: all that was asked was done" + restedAfter(r) + ", and nothing waits or fails." + more
 	case trial.RefusedChange:
 		return "Refused: " + strings.TrimPrefix(first, "The change was refused: ") + more
 	}
 	return "Not at rest after " + r.Tried.For.String() + ": " + first + more
 }
 
-// restedAfter says when the last change was.
+// restedAfter says when the last effect began.
 func restedAfter(r *trial.Result) string {
 	var last trial.Duration
-	each(r.Tree, func(o *trial.Object) { last = max(last, o.Last) })
-	each(r.Elsewhere, func(o *trial.Object) { last = max(last, o.Last) })
+	each(r.Tree, func(o *trial.Object) { last = max(last, o.First) })
+	each(r.Elsewhere, func(o *trial.Object) { last = max(last, o.First) })
+	for _, m := range r.Timeline {
+		last = max(last, m.At)
+	}
 	return " by " + last.String()
 }
 
