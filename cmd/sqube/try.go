@@ -203,5 +203,8 @@ func (o *tryOptions) print(cmd *cobra.Command, result *trial.Result) error {
 		}
 		return err
 	}
-	return report.Text(cmd.OutOrStdout(), result, 0)
+	if o.output == "markdown" {
+		return report.Markdown(cmd.OutOrStdout(), result)
+	}
+	return report.Text(cmd.OutOrStdout(), result, widthOf(cmd.OutOrStdout()))
 }

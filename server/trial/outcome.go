@@ -50,6 +50,7 @@ type life struct {
 	existed, exists bool
 	uid             types.UID
 	before, after   []byte // JSON; after is the last version of an object that is gone
+	removed         []byte // the last version of the one before, if another has its name now
 	writes          []write
 }
 
@@ -98,8 +99,7 @@ func collect(ctx context.Context, log *changes.Log, revision int64, out *outcome
 	passing := map[key]int{}
 	for k, l := range out.lives {
 		if !l.existed && !l.exists {
-			alike := key{k.GroupResource, k.namespace, withoutCounts(k.name)}
-			if passing[alike]++; passing[alike] > mostPassing {
+			if passing[k.alike()]++; passing[k.alike()] > mostPassing {
 				continue
 			}
 		}
@@ -131,6 +131,14 @@ func (l *life) read(ctx context.Context, log *changes.Log) error {
 	l.before, l.after = first.Before, last.After
 	if !l.exists {
 		l.after = last.Before
+		return nil
+	}
+	for i := len(l.writes) - 1; i >= 0; i-- {
+		if e := l.writes[i].entry; l.writes[i].done == "delete" {
+			err := log.Read(ctx, e)
+			l.removed = e.Before
+			return err
+		}
 	}
 	return nil
 }
@@ -179,6 +187,9 @@ func (k key) String() string {
 	}
 	return k.GroupResource.String() + " " + k.namespace + "/" + k.name
 }
+
+// alike is what the keys have in common of objects that differ in generated parts of their names, such as the Jobs of a CronJob.
+func (k key) alike() key { return key{k.GroupResource, k.namespace, withoutCounts(k.name)} }
 
 // author returns a short name of who changed something: deployment-controller.
 func author(user, impersonated string) string {
