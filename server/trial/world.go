@@ -46,7 +46,7 @@ func (o *Options) begin(ctx context.Context) (*world, error) {
 		Metrics: func(shared informers.SharedInformerFactory) metrics.MetricsClient { return w.loads.watch(shared) },
 	}
 	var err error
-	if w.Server, err = servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: simulation.With(), History: o.For + 2*settling}); err != nil {
+	if w.Server, err = servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: simulation.With(), History: historyOf(o.For), Configure: o.Configure}); err != nil {
 		return nil, err
 	}
 	if w.client, err = kubernetes.NewForConfig(w.as("simulation")); err != nil {
