@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -62,11 +63,7 @@ of it can be taken back with: sqube undo --manager ` + agentManager + ` --since 
 		if err := c.load(); err != nil {
 			return err
 		}
-		source, err := c.childFlags(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		s := &agentServer{agentOptions: o, trials: &agent.Trials{}, trial: newTrialRunner(source)}
+		s := &agentServer{agentOptions: o, trials: &agent.Trials{}}
 		s.caller = s.ofKubeconfig(&c)
 		server, err := s.server()
 		if err != nil {
@@ -96,7 +93,7 @@ func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*clus
 	return func(r *mcp.CallToolRequest) (*cluster, string, error) {
 		once.Do(func() {
 			c.config.UserAgent = agentName(r)
-			err = c.use(c.config)
+			err = c.connect()
 		})
 		own := *c
 		return &own, "", err
@@ -135,6 +132,11 @@ func (s *agentServer) server() (*mcp.Server, error) {
 	if slices.Contains(s.apply, "") {
 		return nil, errors.New("--allow-apply must name namespaces")
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s.trial.Program = program
 	server := mcp.NewServer(&mcp.Implementation{Name: "sqube", Title: "sqube", Version: migrations.Release}, &mcp.ServerOptions{
 		Instructions: text, Capabilities: &mcp.ServerCapabilities{},
 	})

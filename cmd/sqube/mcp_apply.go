@@ -166,14 +166,14 @@ func (c *agentCall) together(ctx context.Context, change *agentChange, live map[
 		namespaces[target.object.GetNamespace()] = true
 		now := live[target]
 		switch {
-		case now == nil && target.delete:
+		case now == nil && change.delete:
 			return "", false, fmt.Errorf("%s does not exist", manifests.Name(target.object))
 		case now == nil:
 			t.RequireAbsent(target.object)
 		default:
 			t.RequireVersion(now)
 		}
-		if target.delete {
+		if change.delete {
 			policy := metav1.DeletionPropagation(propagation)
 			t.Delete(target.object, metav1.DeleteOptions{PropagationPolicy: &policy})
 		} else {
@@ -199,30 +199,30 @@ func (c *agentCall) together(ctx context.Context, change *agentChange, live map[
 func (c *agentCall) oneByOne(ctx context.Context, change *agentChange, live map[*target]*unstructured.Unstructured) (done string, again bool, err error) {
 	for _, dry := range []bool{true, false} {
 		for i, target := range change.targets {
-			err := c.write(ctx, target, live[target], change.force, dry)
+			err := c.write(ctx, change, target, live[target], dry)
 			switch {
 			case err == nil:
 				continue
 			case dry || i == 0:
-				return "", apierrors.IsConflict(err), fmt.Errorf("%s: %w; nothing was written", target, err)
+				return "", apierrors.IsConflict(err), fmt.Errorf("%s: %w; nothing was written", manifests.Name(target.object), err)
 			}
-			return "", false, fmt.Errorf("%s: %w; what comes before it was written: %s", target, err, shortened((&agentChange{targets: change.targets[:i]}).words()))
+			return "", false, fmt.Errorf("%s: %w; only what comes before it in the change was written", manifests.Name(target.object), err)
 		}
 	}
 	return "The cluster has no transactions: it was written object by object.", false, nil
 }
 
 // write writes an object that must be the given one, nil for none.
-func (c *agentCall) write(ctx context.Context, t *target, now *unstructured.Unstructured, force, dry bool) error {
+func (c *agentCall) write(ctx context.Context, change *agentChange, t *target, now *unstructured.Unstructured, dry bool) error {
 	method, object := c.client.Patch(types.ApplyPatchType), t.object.DeepCopy()
-	if t.delete {
+	if change.delete {
 		method = c.client.Delete()
 	}
 	r := at(method, t.mapping.Resource, object.GetNamespace()).Name(object.GetName()).Param("fieldManager", agentManager)
 	if dry {
 		r = r.Param("dryRun", metav1.DryRunAll)
 	}
-	if t.delete {
+	if change.delete {
 		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
 		if now != nil {
 			options["preconditions"] = map[string]any{"uid": now.GetUID(), "resourceVersion": now.GetResourceVersion()}
@@ -240,7 +240,7 @@ func (c *agentCall) write(ctx context.Context, t *target, now *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	if force {
+	if change.force {
 		r = r.Param("force", "true")
 	}
 	return r.Param("fieldValidation", validation).Body(body).Do(ctx).Error()
