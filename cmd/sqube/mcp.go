@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -35,8 +36,9 @@ func (o *agentOptions) addFlags(fs *pflag.FlagSet, prefix string) {
 // agentServer answers an agent.
 type agentServer struct {
 	agentOptions
-	trials *agent.Trials
-	trial  trialRunner
+	trials  *agent.Trials
+	trial   trialRunner
+	running chan struct{} // has an entry for each call
 	// caller returns the cluster with the rights of whoever sends a request, and who that is.
 	caller func(*mcp.CallToolRequest) (*cluster, string, error)
 }
@@ -136,7 +138,7 @@ func (s *agentServer) server() (*mcp.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.trial.Program = program
+	s.trial.Program, s.running = program, make(chan struct{}, mostCalls)
 	server := mcp.NewServer(&mcp.Implementation{Name: "sqube", Title: "sqube", Version: migrations.Release}, &mcp.ServerOptions{
 		Instructions: text, Capabilities: &mcp.ServerCapabilities{},
 	})
@@ -162,6 +164,12 @@ type reply struct {
 	failed     bool
 }
 
+// mostCalls is how many calls run at once, and mostCallTime how long one may take.
+const (
+	mostCalls    = 8
+	mostCallTime = 3 * time.Minute
+)
+
 var (
 	yes, no  = true, false
 	readOnly = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
@@ -171,11 +179,21 @@ var (
 // addTool adds a tool. What it returns and its errors can have text from the cluster, which is marked.
 func addTool[In any](s *agentServer, server *mcp.Server, name, words string, hints *mcp.ToolAnnotations, do func(context.Context, *agentCall, In) (*reply, error)) {
 	mcp.AddTool(server, &mcp.Tool{Name: name, Description: words, Annotations: hints}, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		c, owner, err := s.caller(r)
-		var answer *reply
-		if err == nil {
-			answer, err = do(ctx, &agentCall{CallToolRequest: r, cluster: c, owner: owner}, in)
-		}
+		ctx, cancel := context.WithTimeout(ctx, mostCallTime)
+		defer cancel()
+		answer, err := func() (*reply, error) {
+			select {
+			case s.running <- struct{}{}:
+				defer func() { <-s.running }()
+			case <-ctx.Done():
+				return nil, errors.New("too many calls are running here: try again")
+			}
+			c, owner, err := s.caller(r)
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, &agentCall{CallToolRequest: r, cluster: c, owner: owner}, in)
+		}()
 		if err != nil {
 			answer = &reply{note: "It failed.", data: err.Error(), failed: true}
 		}

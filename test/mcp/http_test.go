@@ -75,6 +75,7 @@ func TestServedAgents(t *testing.T) {
 		harness.Must(t, err)
 		return strings.Contains(string(text), `"history.sqube.io/mcp-tool":"apply"`) && strings.Contains(string(text), "sqube-mcp/")
 	})
+	c.Stop(t) // agents that stay connected do not hold it up
 }
 
 // user returns the configuration of a user.
