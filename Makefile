@@ -146,11 +146,19 @@ scenarios: build kubectl upstream bin/withpostgres ## play what people do with a
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
 		go test ./test/scenarios -run TestScenarios -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
 
+accuracy: build kubectl upstream etcd ## try changes, make them in a real cluster, and compare: see test/trials/accuracy
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl \
+		go test ./test/trials/accuracy -run TestAccuracy -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
+
 # The copies of go.mod and go.sum add what these programs need and sqube does not.
-upstream: ## build kube-controller-manager and kube-scheduler into bin/upstream, for the scenarios
+upstream: ## build kube-apiserver, kube-controller-manager and kube-scheduler into bin/upstream
 	@mkdir -p bin/upstream && cp go.mod bin/upstream.mod && cp go.sum bin/upstream.sum
-	@$(GOBUILD) -mod=mod -modfile bin/upstream.mod -o bin/upstream/ \
-		k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
+	@$(GOBUILD) -mod=mod -modfile bin/upstream.mod -o bin/upstream/ $(addprefix k8s.io/kubernetes/cmd/kube-,apiserver controller-manager scheduler)
+
+# From the module that pins the servers of the benchmark.
+etcd:
+	@mkdir -p bin/upstream && cp test/bench/peers/go.mod bin/etcd.mod && cp test/bench/peers/go.sum bin/etcd.sum
+	@cd test/bench/peers && go build -ldflags "-s -w" -mod=mod -modfile $(CURDIR)/bin/etcd.mod -o $(CURDIR)/bin/upstream/etcd go.etcd.io/etcd/server/v3
 
 # The folder of programs that `make controller-runtime` uses; if unset, those of sqube envtest.
 ASSETS ?=
@@ -187,7 +195,7 @@ compare: ## send requests to sqube and to kube-apiserver and print every differe
 gates: build ## flip every feature gate alone, in each version that can be emulated: see test/serve/gates_test.go
 	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/serve -run TestFeatureGates -count 1 -timeout 2h -every-gate
 
-nightly: compare postgres-versions controller-runtime gates fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
+nightly: compare accuracy postgres-versions controller-runtime gates fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
 
 ##@ Release
 
@@ -280,4 +288,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream test check race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream etcd accuracy test check race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE

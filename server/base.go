@@ -100,6 +100,9 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, e
 	}
 	b.ends("encryption", func() error { b.encryption.Close(); return nil })
 	b.storage = bodies.Stored(b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds))))
+	if o.Virtual {
+		b.storage = withSimultaneousEvents(b.storage)
+	}
 	if b.pki, err = ensurePKI(ctx, o, store); err != nil {
 		return b, err
 	}

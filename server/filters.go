@@ -45,9 +45,9 @@ var requestInfo = &request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// longRunning reports whether a request has no time limit: watches, connections into pods, and agents, whose trials have limits of their own.
+// longRunning reports whether a request has no time limit: watches, connections into pods, and trials and agents, which have limits of their own.
 func longRunning(r *http.Request, info *request.RequestInfo) bool {
-	return longRunningResource(r, info) || r.URL.Path == AgentPath
+	return longRunningResource(r, info) || r.URL.Path == console.TrialsPath || r.URL.Path == AgentPath
 }
 
 var longRunningResource = serverfilters.BasicLongRunningRequestCheck(
@@ -115,6 +115,7 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 			return impersonation.WithImpersonation(h, s.authorization.Authorizer, serializer)
 		},
 		s.limit,
+		s.withTrials,
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
@@ -143,6 +144,8 @@ func (s *Server) withConsole(next http.Handler) http.Handler {
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
+		case console.ServesTrials(path):
+			next.ServeHTTP(w, withToken(r))
 		case console.ServesSignIn(path):
 			signIn.ServeHTTP(w, r)
 		case console.Serves(path):

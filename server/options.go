@@ -110,6 +110,8 @@ type Options struct {
 
 	Console             bool // whether the web page is served
 	ConsoleSignIn       console.SignInOptions
+	ConsoleTry          bool   // whether users of the web page may have this machine try changes
+	Program             string // the sqube that tries them; "" for none
 	CORSAllowedOrigins  []string
 	MaxInFlight         int
 	MaxMutatingInFlight int
@@ -174,6 +176,7 @@ func NewOptions() *Options {
 		EventTTL:              time.Hour,
 		Controllers:           []string{controllers.API},
 		Console:               true,
+		ConsoleTry:            true,
 		MaxInFlight:           400,
 		MaxMutatingInFlight:   200,
 		RequestTimeout:        time.Minute,
@@ -232,6 +235,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringSliceVar(&o.TLSNames, "tls-san", nil, "More DNS names and IP addresses of this server, such as a load balancer's. They are added to the certificate that the server issues if --tls-cert-file is unset.")
 	fs.BoolVar(&o.Console, "console", o.Console, "Serve the console, a web page, at /console. What it shows, it asks the API for with the token of its user.")
 	o.ConsoleSignIn.AddFlags(fs)
+	fs.BoolVar(&o.ConsoleTry, "console-try", o.ConsoleTry, "Let those who may post /console/trials, which administrators may, try changes in the console: as sqube try does, in a process on this machine, one at a time, while 384 MiB of memory are free.")
 	fs.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", nil, "Regular expressions for the origins from which browsers may send requests. They should begin with ^ or // and end with $ or :.")
 	fs.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload. If unset, the header is not sent.")
 	fs.StringVar(&o.ExternalHost, "external-hostname", "", "Host name for the URLs in discovery, with a port if it is not --secure-port. If unset, --advertise-address.")

@@ -71,14 +71,16 @@ func (c *cluster) load() (err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	c.loader = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
-	if c.config, err = c.loader.ClientConfig(); err != nil {
+	config, err := c.loader.ClientConfig()
+	if err != nil {
 		return terminal.OneLine(err)
 	}
-	return c.connect()
+	return c.use(config)
 }
 
-// connect makes the clients of c.config.
-func (c *cluster) connect() (err error) {
+// use makes the clients of a configuration.
+func (c *cluster) use(config *rest.Config) (err error) {
+	c.config = config
 	c.config.QPS = -1 // the server has limits of its own
 	own := rest.CopyConfig(c.config)
 	own.GroupVersion, own.APIPath = &changes.GroupVersion, "/apis"

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,11 @@ func serveConsole(ctx context.Context, config *rest.Config, listener net.Listene
 	if err != nil {
 		return err
 	}
-	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport)
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport, program)
 	opened(proxy)
 	served := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = served.Close() })

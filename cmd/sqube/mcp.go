@@ -95,7 +95,7 @@ func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*clus
 	return func(r *mcp.CallToolRequest) (*cluster, string, error) {
 		once.Do(func() {
 			c.config.UserAgent = agentName(r)
-			err = c.connect()
+			err = c.use(c.config)
 		})
 		own := *c
 		return &own, "", err

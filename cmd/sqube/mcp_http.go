@@ -111,7 +111,8 @@ func ofRequest(r *mcp.CallToolRequest) (*cluster, string, error) {
 	}
 	c.annotate(changes.GroupVersion.Group+"/"+toolAnnotation, r.Params.Name)
 	namespace := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: metav1.NamespaceDefault}}
-	own := &cluster{loader: clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), namespace), config: rest.CopyConfig(c.config)}
-	own.config.UserAgent = agentName(r)
-	return own, c.user.GetName(), own.connect()
+	own := &cluster{loader: clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), namespace)}
+	config := rest.CopyConfig(c.config)
+	config.UserAgent = agentName(r)
+	return own, c.user.GetName(), own.use(config)
 }

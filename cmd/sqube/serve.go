@@ -89,6 +89,7 @@ ends it at once.`,
 					return flagErrors(cmd, err)
 				}
 			}
+			o.server.Program, _ = os.Executable() // without it, the console tries nothing
 			remove, err := o.copied.fetch(cmd, o.server)
 			defer closing(&failed, remove)
 			if err == nil {

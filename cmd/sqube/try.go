@@ -158,6 +158,12 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 	if err != nil {
 		return terminal.OneLine(err)
 	}
+	if isTransaction(objects) {
+		to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
+			return commitInCopy(ctx, config, objects[0], answers)
+		}
+		return nil
+	}
 	manifests.Sort(objects)
 	to.Words = "apply " + o.apply.filesInWords()
 	to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {

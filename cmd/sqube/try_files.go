@@ -22,10 +22,10 @@ const betweenObjects = 10 * time.Millisecond
 // applyInCopy applies objects one by one, as kubectl apply --server-side does: a refusal says nothing about the others. It is called in the trial.
 func (o *tryOptions) applyInCopy(ctx context.Context, config *rest.Config, objects []manifests.Object, answers *trial.Answers) error {
 	a := o.apply
-	a.config = rest.CopyConfig(config)
-	a.config.WarningHandler = answers
+	config = rest.CopyConfig(config)
+	config.WarningHandler = answers
 	a.loader = clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: o.ownNamespace}})
-	if err := a.connect(); err != nil {
+	if err := a.use(config); err != nil {
 		return err
 	}
 	client, err := dynamic.NewForConfig(a.config)

@@ -13,6 +13,9 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 const (
@@ -27,6 +30,8 @@ const (
 // of its keys may use it, and only from the page itself: credentials that are added to every request must not be lent to other pages.
 type Proxy struct {
 	host, session string
+	lent          string // a secret path below which a trial may use it: clients in Go send no tokens without TLS
+	trials        *Trials
 	cookie        string // its name, which has the port: a browser has the same cookies for all ports
 	proxy         http.Handler
 
@@ -34,10 +39,12 @@ type Proxy struct {
 	keys map[[sha256.Size]byte]func() // by their hash, so that the time of a look-up says nothing about them
 }
 
-// NewProxy returns a proxy that listens at host, an address with its port.
-func NewProxy(host string, target *url.URL, transport http.RoundTripper) *Proxy {
+// NewProxy returns a proxy that listens at host, an address with its port. program is the sqube that tries changes, "" if nothing can be tried.
+func NewProxy(host string, target *url.URL, transport http.RoundTripper, program string) *Proxy {
 	_, port, _ := net.SplitHostPort(host)
-	return &Proxy{host: host, session: rand.Text(), cookie: "sqube-console-" + port, keys: map[[sha256.Size]byte]func(){}, proxy: &httputil.ReverseProxy{
+	lent := "/" + rand.Text()
+	trials := &Trials{Program: program, Kubeconfig: func(*http.Request) ([]byte, error) { return kubeconfig("http://" + host + lent) }}
+	return &Proxy{host: host, session: rand.Text(), lent: lent, trials: trials, cookie: "sqube-console-" + port, keys: map[[sha256.Size]byte]func(){}, proxy: &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -47,6 +54,22 @@ func NewProxy(host string, target *url.URL, transport http.RoundTripper) *Proxy 
 			r.Out.Header.Del("Origin")
 		},
 	}}
+}
+
+// isLent reports whether a path is a trial's.
+func (p *Proxy) isLent(path string) bool {
+	secret := path[:min(len(p.lent), len(path))]
+	return subtle.ConstantTimeCompare([]byte(secret), []byte(p.lent)) == 1
+}
+
+// kubeconfig returns a kubeconfig of a server.
+func kubeconfig(server string) ([]byte, error) {
+	const name = "console"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: server}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name}
+	c.CurrentContext = name
+	return clientcmd.Write(*c)
 }
 
 // URL returns a URL that opens the page in one browser, within a minute. It calls done when the URL has been used, or has expired.
@@ -85,12 +108,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Host != p.host: // another name that leads here, as in DNS rebinding
 		http.Error(w, "this is not the address of the console", http.StatusForbidden)
+	case p.isLent(r.URL.Path):
+		http.StripPrefix(p.lent, p.proxy).ServeHTTP(w, r)
 	case r.URL.Path == openPath:
 		p.open(w, r)
 	case !p.isOwn(r):
 		http.Error(w, "open the console with the URL that sqube console printed", http.StatusForbidden)
 	case r.URL.Path == "/":
 		http.Redirect(w, r, Path+"/", http.StatusFound)
+	case ServesTrials(r.URL.Path):
+		p.trials.ServeHTTP(w, r)
 	case Serves(r.URL.Path):
 		ServeHTTP(w, r)
 	default:

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"context"
+
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,9 +17,12 @@ func All(o *server.Options) error { return With()(o) }
 
 // With is All with flags of kube-controller-manager, such as --controllers and --node-monitor-grace-period=20s, and with
 // --scheduler-config. In a bubble of testing/synctest, what wakes up every few seconds does so less often.
-func With(flags ...string) func(*server.Options) error {
+func With(flags ...string) func(*server.Options) error { return Simulation{}.With(flags...) }
+
+// With is the function With for a simulated cluster.
+func (s Simulation) With(flags ...string) func(*server.Options) error {
 	return func(o *server.Options) error {
-		plane := &Options{virtual: o.Virtual}
+		plane := &Options{virtual: o.Virtual, simulation: s}
 		o.OtherControllers = plane.Controllers()
 		set := pflag.NewFlagSet("control plane", pflag.ContinueOnError)
 		plane.AddFlags(set)
@@ -61,6 +66,16 @@ func (o *Options) virtualControllers(others []controllers.Controller) []controll
 			others[i].Awaits = volumesAndClaims
 		case names.NodeLifecycleController: // looks ten times a second
 			others[i].Awaits = []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("nodes")}
+			if alive := o.simulation.Alive; alive != nil {
+				others[i].Build = func(ctx context.Context, shared controllers.Shared) (func(context.Context), error) {
+					shared.Informers = heartbeats{shared.Informers, alive}
+					return other.Build(ctx, shared)
+				}
+			}
+		case names.HorizontalPodAutoscalerController:
+			if o.simulation.Metrics != nil {
+				others[i].Build = o.buildAutoscaler
+			}
 		}
 	}
 	return others

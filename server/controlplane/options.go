@@ -38,6 +38,7 @@ type Options struct {
 	Scheduler bool
 
 	virtual                    bool // in a bubble of testing/synctest
+	simulation                 Simulation
 	managerFile, schedulerFile string
 	added, upstream            *pflag.FlagSet // all flags, and those of kube-controller-manager
 	users                      map[string][]string

@@ -14,12 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/simnodes"
 )
-
-// NodesUser is in whose name simulated nodes write in a bubble.
-const NodesUser = "system:simulated-nodes"
 
 // unwatchedLease is how often nodes in a bubble renew their Leases if no controller looks at that.
 const unwatchedLease = 24 * time.Hour
@@ -46,10 +44,13 @@ func (s *Server) Join(ctx context.Context, o simnodes.Options) (*simnodes.Nodes,
 	}
 	config := s.Config
 	if s.network != nil {
-		config = s.server.Loopback(NodesUser, user.SystemPrivilegedGroup) // its connections need no health checks
+		config = s.Inside("kubernetes-admin", user.SystemPrivilegedGroup)
 		lease := unwatchedLease
 		if s.nodeGrace > 0 {
 			lease = s.nodeGrace * 4 / 5 // there is no machine that may be busy
+		}
+		if o.As == nil {
+			o.As = func(node string) *rest.Config { return s.Inside("system:node:"+node, user.SystemPrivilegedGroup) }
 		}
 		o.LeaseInterval, o.StatusInterval = cmp.Or(o.LeaseInterval, lease), cmp.Or(o.StatusInterval, unwatchedLease)
 	}

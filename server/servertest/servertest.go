@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -194,6 +195,7 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	if o.Virtual {
 		s.network = &pipenet.Network{}
 		options.Virtual, options.Dial = true, s.network.Dial
+		options.Kubelet.PreferredAddressTypes = append([]string{string(corev1.NodeInternalDNS)}, options.Kubelet.PreferredAddressTypes...) // that of simulated nodes
 		// Requests share the seats of priority and fairness by the time that they take, and here they take none.
 		options.Features.EnablePriorityAndFairness, options.MaxInFlight, options.MaxMutatingInFlight = false, 0, 0
 	}
@@ -260,6 +262,11 @@ func (s *Server) User(name string, groups ...string) (*rest.Config, error) {
 	}
 	s.connect(config)
 	return config, nil
+}
+
+// Inside is User for clients in this process, without connections: the server believes what it is told.
+func (s *Server) Inside(name string, groups ...string) *rest.Config {
+	return s.server.Loopback(name, groups...)
 }
 
 // Revision returns the newest resourceVersion.

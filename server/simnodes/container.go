@@ -33,8 +33,11 @@ type container struct {
 	sidecar bool // an init container that does not
 	policy  corev1.RestartPolicy
 
-	runs []Run
-	stop Run
+	runs     []Run
+	stop     Run
+	scripted bool // the runs are not the default
+
+	kept *corev1.ContainerStatus // what an earlier kubelet has reported, while that has not changed
 
 	begun    bool
 	attempt  int // runs, with those whose image could not be pulled
@@ -58,6 +61,7 @@ func (c *container) run() Run { return c.runs[min(c.attempt, len(c.runs)-1)] }
 
 func (c *container) begin(at time.Time) {
 	run := c.run()
+	c.kept = nil
 	c.begun, c.at, c.left = true, at, run
 	c.probed = run.has(stepReady, stepUnready)
 	if !run.has(stepStart, stepFailPull) {
@@ -114,6 +118,9 @@ func (c *container) step(at time.Time) (evicted *string) {
 	}
 	step := c.left[0]
 	c.at, c.left = at, c.left[1:]
+	if step.kind != stepWait && step.kind != stepLog {
+		c.kept = nil
+	}
 	switch step.kind {
 	case stepStart:
 		c.start()
@@ -155,6 +162,7 @@ func (c *container) exit(code int32, reason, message string) {
 			reason = "Error"
 		}
 	}
+	c.kept = nil
 	ended := &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, FinishedAt: seconds(c.at)}
 	if c.state.Running != nil {
 		ended.StartedAt = c.state.Running.StartedAt
@@ -206,6 +214,7 @@ func (c *container) terminate(at, killAt time.Time) {
 	case !c.begun:
 		c.done = true
 	case c.state.Running == nil: // it never runs again
+		c.kept = nil
 		if c.state = c.last; c.state.Terminated == nil {
 			c.state.Terminated = &corev1.ContainerStateTerminated{
 				ExitCode: killedCode, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",

@@ -17,10 +17,13 @@ type life struct {
 	stopping        bool   // the containers are being stopped
 	killAt          time.Time
 	over            bool // all containers have ended for good
+
+	kept *corev1.PodStatus // what was reported when the node got the Pod, while that has not changed; see Options.Keep
 }
 
-// newLife returns the life of a Pod that its node has got at that time. scripts returns the runs of a container.
-func newLife(pod *corev1.Pod, at time.Time, scripts func(container string, init bool) (runs []Run, stop Run)) *life {
+// newLife returns the life of a Pod that its node has got at that time. scripts returns the runs of a container. habits are for those without a
+// script; they are nil unless the Pod is kept as it is.
+func newLife(pod *corev1.Pod, at time.Time, scripts func(container string, init bool) (runs []Run, stop Run), habits habits) *life {
 	l := &life{pod: pod, started: at}
 	if pod.Status.StartTime != nil {
 		l.started = pod.Status.StartTime.Time
@@ -32,7 +35,12 @@ func newLife(pod *corev1.Pod, at time.Time, scripts func(container string, init 
 		} else if spec.RestartPolicy != nil {
 			c.policy = corev1.RestartPolicy(*spec.RestartPolicy)
 		}
-		if c.runs, c.stop = scripts(spec.Name, init); len(c.runs) == 0 {
+		c.runs, c.stop = scripts(spec.Name, init)
+		c.scripted = len(c.runs) > 0
+		if habits != nil {
+			habits(c)
+		}
+		if len(c.runs) == 0 {
 			c.runs = []Run{c.defaultRun()}
 		}
 		if c.stop == nil {
@@ -50,7 +58,7 @@ func newLife(pod *corev1.Pod, at time.Time, scripts func(container string, init 
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i], false)
 	}
-	l.adopt(at)
+	l.adopt(at, habits != nil)
 	l.settle(at)
 	return l
 }
@@ -70,7 +78,7 @@ func (c *container) defaultRun() Run {
 }
 
 // adopt continues the containers of a Pod that an earlier kubelet of the node has reported.
-func (l *life) adopt(at time.Time) {
+func (l *life) adopt(at time.Time, keep bool) {
 	reported := map[string]*corev1.ContainerStatus{}
 	for _, statuses := range [][]corev1.ContainerStatus{l.pod.Status.InitContainerStatuses, l.pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -79,6 +87,9 @@ func (l *life) adopt(at time.Time) {
 	}
 	for _, c := range l.containers {
 		was := reported[c.spec.Name]
+		if keep && was != nil && !c.scripted && l.keep(c, was, at) {
+			continue
+		}
 		if was == nil || was.ContainerID == "" { // it has not started
 			continue
 		}
@@ -93,6 +104,9 @@ func (l *life) adopt(at time.Time) {
 		default:
 			c.begin(at)
 		}
+	}
+	if keep && l.pod.Status.StartTime != nil {
+		l.kept = l.pod.Status.DeepCopy()
 	}
 }
 
@@ -237,6 +251,9 @@ func (l *life) phase() corev1.PodPhase {
 
 // status returns the Pod's status, based on the one that the server has.
 func (l *life) status(was corev1.PodStatus, now time.Time) corev1.PodStatus {
+	if l.asBefore() {
+		return l.keptStatus(was, now)
+	}
 	status := *was.DeepCopy()
 	status.Phase, status.StartTime, status.ObservedGeneration = l.phase(), new(seconds(l.started)), l.pod.Generation
 	if l.reason != "" && l.over {
@@ -246,6 +263,9 @@ func (l *life) status(was corev1.PodStatus, now time.Time) corev1.PodStatus {
 	var uninitialized, unready []string
 	for _, c := range l.containers {
 		reported := c.status()
+		if c.kept != nil {
+			reported = *c.kept
+		}
 		if c.init || c.sidecar {
 			status.InitContainerStatuses = append(status.InitContainerStatuses, reported)
 		} else {
@@ -278,11 +298,24 @@ func (l *life) status(was corev1.PodStatus, now time.Time) corev1.PodStatus {
 		reason, message = "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", unready)
 	}
 	set(corev1.ContainersReady, reason, message)
-	if gate := l.closedGate(&status); reason == "" && gate != "" {
+	if reason != "" {
+		set(corev1.PodReady, reason, message)
+	} else {
+		l.setReady(&status, now)
+	}
+	return status
+}
+
+// setReady says whether the Pod is ready, whose containers are.
+func (l *life) setReady(status *corev1.PodStatus, now time.Time) {
+	reason, message := "", ""
+	if gate := l.closedGate(status); gate != "" {
 		reason, message = "ReadinessGatesNotReady", fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate)
 	}
-	set(corev1.PodReady, reason, message)
-	return status
+	if c := condition(status, corev1.PodReady); l.kept != nil && c != nil && (c.Status == corev1.ConditionTrue) == (reason == "") {
+		return // as it was
+	}
+	l.setCondition(status, corev1.PodReady, reason, message, now)
 }
 
 // closedGate returns a readiness gate of the Pod whose condition is not true.

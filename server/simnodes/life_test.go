@@ -133,11 +133,11 @@ func TestAdopt(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyAlways, InitContainers: []corev1.Container{{Name: "first"}}, Containers: []corev1.Container{{Name: "main"}},
 	}}
-	before := newLife(pod, birth, scripts)
+	before := newLife(pod, birth, scripts, nil)
 	before.advance(birth.Add(10 * time.Second))
 	pod.Status = before.status(pod.Status, birth.Add(10*time.Second))
 
-	after := newLife(pod, birth.Add(20*time.Second), scripts)
+	after := newLife(pod, birth.Add(20*time.Second), scripts, nil)
 	next, _ := after.advance(birth.Add(20 * time.Second))
 	if is := after.status(pod.Status, birth.Add(20*time.Second)); !reflect.DeepEqual(is, pod.Status) {
 		t.Errorf("the status was\n%+v\nand is\n%+v", pod.Status, is)
@@ -159,7 +159,7 @@ func story(t *testing.T, pod *corev1.Pod, scripts []Script, deleted, until time.
 			}
 		}
 		return nil, nil
-	})
+	}, nil)
 	last := ""
 	for now := birth; ; {
 		if deleted > 0 && !now.Before(birth.Add(deleted)) {

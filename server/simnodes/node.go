@@ -1,12 +1,12 @@
 package simnodes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -24,8 +25,9 @@ const leaseSeconds = 40
 
 // node is one of the nodes. Its fields belong to the goroutine that works on it, except silent.
 type node struct {
-	name string
-	ip   string
+	name   string
+	ip     string
+	client kubernetes.Interface
 
 	silent   bool // guarded by Nodes.mu
 	timer    *time.Timer
@@ -36,16 +38,20 @@ type node struct {
 
 // register creates the Nodes and their Leases, or takes them over.
 func (n *Nodes) register() error {
-	taken := map[string]bool{}
-	for _, name := range n.options.Names {
+	names := n.options.Names
+	if len(names) == 0 {
+		var err error
+		if names, err = n.readyNodes(); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
 		if n.nodes[name] != nil {
 			return fmt.Errorf("two nodes are named %s", name)
 		}
-		at := hashOf(name)
-		for taken[nodeIP(at)] {
-			at++
+		if err := n.add(name, ""); err != nil {
+			return err
 		}
-		n.nodes[name], taken[nodeIP(at)] = &node{name: name, ip: nodeIP(at)}, true
 	}
 	if n.options.PodsOnly {
 		return n.adopt()
@@ -66,6 +72,39 @@ func (n *Nodes) register() error {
 	return group.Wait()
 }
 
+// add adds a node with its address, or one that no other node has.
+func (n *Nodes) add(name, ip string) error {
+	added := &node{name: name, client: n.client}
+	if n.options.As != nil {
+		client, err := newClient(n.options.As(name))
+		if err != nil {
+			return err
+		}
+		added.client = client
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken := map[string]bool{}
+	for _, other := range n.nodes {
+		taken[other.ip] = true
+	}
+	at := hashOf(name)
+	for taken[nodeIP(at)] {
+		at++
+	}
+	added.ip = cmp.Or(ip, nodeIP(at))
+	n.nodes[name] = added
+	return nil
+}
+
+// get returns a node, and whether it reports anything.
+func (n *Nodes) get(name string) (found *node, reports bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found = n.nodes[name]
+	return found, found != nil && !found.silent
+}
+
 // adopt reads the addresses of nodes that something else reports.
 func (n *Nodes) adopt() error {
 	for _, node := range n.nodes {
@@ -73,21 +112,30 @@ func (n *Nodes) adopt() error {
 		if err != nil {
 			return err
 		}
-		for _, address := range existing.Status.Addresses {
-			if address.Type == corev1.NodeInternalIP {
-				node.ip = address.Address
-			}
-		}
+		node.ip = cmp.Or(internalIP(existing), node.ip)
 	}
 	return nil
 }
 
+// internalIP returns the first address of a node inside of its cluster, or "".
+func internalIP(node *corev1.Node) string {
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP {
+			return address.Address
+		}
+	}
+	return ""
+}
+
 func (n *Nodes) registerNode(node *node) error {
+	now := time.Now()
+	if n.options.Keep {
+		return n.keepNode(node, now)
+	}
 	labels := map[string]string{corev1.LabelHostname: node.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	maps.Copy(labels, n.options.Labels)
-	now := time.Now()
 	status, _ := n.nodeStatus(node, &corev1.Node{}, now)
-	_, err := n.client.CoreV1().Nodes().Create(n.ctx, &corev1.Node{
+	_, err := node.client.CoreV1().Nodes().Create(n.ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.name, Labels: labels}, Spec: corev1.NodeSpec{Taints: n.options.Taints}, Status: status,
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -115,6 +163,14 @@ func hashOf(text string) uint32 {
 	return hash.Sum32()
 }
 
+// healthy are the conditions of a node that lacks nothing.
+var healthy = []corev1.NodeCondition{
+	{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
+	{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
+	{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+	{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+}
+
 // nodeStatus returns what the node reports, and whether its Node says something else.
 func (n *Nodes) nodeStatus(node *node, was *corev1.Node, now time.Time) (status corev1.NodeStatus, changed bool) {
 	room := corev1.ResourceList{
@@ -131,23 +187,14 @@ func (n *Nodes) nodeStatus(node *node, was *corev1.Node, now time.Time) (status 
 			KubeletVersion: n.version, OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: "simnodes://1", OSImage: "simulated",
 		},
 	}
-	if n.options.Keep && len(was.Status.Capacity) > 0 {
-		port := status.DaemonEndpoints
-		status = *was.Status.DeepCopy()
-		status.Conditions, status.DaemonEndpoints = nil, port
-		status.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalDNS, Address: n.port.host}},
-			slices.DeleteFunc(status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalDNS })...)
+	if n.options.Keep {
+		return n.keptStatus(status, was, now)
 	}
 	before := map[corev1.NodeConditionType]corev1.NodeCondition{}
 	for _, condition := range was.Status.Conditions {
 		before[condition.Type] = condition
 	}
-	for _, condition := range []corev1.NodeCondition{
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
-	} {
+	for _, condition := range healthy {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = metav1.NewTime(now), before[condition.Type].LastTransitionTime
 		if before[condition.Type].Status != condition.Status {
 			condition.LastTransitionTime, changed = condition.LastHeartbeatTime, true
@@ -162,7 +209,7 @@ func (n *Nodes) report(node *node, status corev1.NodeStatus, now time.Time) erro
 	if err != nil {
 		return err
 	}
-	if _, err := n.client.CoreV1().Nodes().PatchStatus(n.ctx, node.name, patch); err != nil {
+	if _, err := node.client.CoreV1().Nodes().PatchStatus(n.ctx, node.name, patch); err != nil {
 		return err
 	}
 	node.reported = now
@@ -171,7 +218,7 @@ func (n *Nodes) report(node *node, status corev1.NodeStatus, now time.Time) erro
 
 // renew renews the node's Lease, or creates it.
 func (n *Nodes) renew(node *node, now time.Time) error {
-	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	leases := node.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	renewed := metav1.NewMicroTime(now)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"renewTime": renewed, "holderIdentity": node.name}})
 	if err != nil {
@@ -193,7 +240,10 @@ func (n *Nodes) renew(node *node, now time.Time) error {
 // observe works on a node whose Node says that it is not ready, as a kubelet corrects that.
 func (n *Nodes) observe(object any) {
 	stored, ok := object.(*corev1.Node)
-	if !ok || n.nodes[stored.Name] == nil {
+	if !ok {
+		return
+	}
+	if _, reports := n.get(stored.Name); !reports {
 		return
 	}
 	for _, condition := range stored.Status.Conditions {
@@ -206,11 +256,8 @@ func (n *Nodes) observe(object any) {
 
 // syncNode renews the node's Lease and reports its status if they are due, or if the status has changed.
 func (n *Nodes) syncNode(k key) {
-	n.mu.Lock()
-	node := n.nodes[k.name]
-	silent := node.silent
-	n.mu.Unlock()
-	if silent || n.options.PodsOnly || n.ctx.Err() != nil {
+	node, reports := n.get(k.name)
+	if !reports || n.options.PodsOnly || n.ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
@@ -247,6 +294,12 @@ func (n *Nodes) beat(node *node, now time.Time) error {
 		return err
 	}
 	return nil
+}
+
+// Alive reports whether there is a node of that name that is not silent.
+func (n *Nodes) Alive(name string) bool {
+	_, reports := n.get(name)
+	return reports
 }
 
 // Silence stops a node from sending anything, as when it loses power or its network: after a while it is tainted, and its Pods are

@@ -1,9 +1,11 @@
 package simnodes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -22,7 +25,7 @@ type podState struct {
 	mu       sync.Mutex // for life and timer
 	life     *life
 	timer    *time.Timer
-	ip       string
+	ip       string      // if the server knows none
 	written  *corev1.Pod // the last answer, until the watch has it
 	failures int
 }
@@ -99,7 +102,7 @@ func (n *Nodes) lookUp(name string) (*corev1.Pod, *podState) {
 				}
 			}
 			return annotated(pod, container, init)
-		})
+		}, n.habits(pod))
 		n.lives[name] = state
 	}
 	return pod, state
@@ -120,7 +123,7 @@ func (n *Nodes) forget(name string, state *podState) {
 func (n *Nodes) newAddress() string {
 	for {
 		n.addresses++
-		i := hashOf(n.options.Names[0])<<8 + n.addresses
+		i := hashOf(strings.Join(n.options.Names[:min(1, len(n.options.Names))], ""))<<8 + n.addresses
 		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()
 		if taken, err := n.pods.ByIndex(byAddress, address); err == nil && len(taken) == 0 {
 			return address
@@ -155,15 +158,21 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 	status, over := l.status(pod.Status, now), l.over
 	state.mu.Unlock()
 
-	status.HostIP, status.PodIP = n.nodes[pod.Spec.NodeName].ip, state.ip
-	status.HostIPs, status.PodIPs = []corev1.HostIP{{IP: status.HostIP}}, []corev1.PodIP{{IP: status.PodIP}}
+	node, _ := n.get(pod.Spec.NodeName)
+	if node == nil {
+		return next, more, nil
+	}
+	if pod.Status.PodIP == "" || !n.options.Keep {
+		status.HostIP, status.PodIP = node.ip, state.ip
+		status.HostIPs, status.PodIPs = []corev1.HostIP{{IP: status.HostIP}}, []corev1.PodIP{{IP: status.PodIP}}
+	}
 	if !ended && !equality.Semantic.DeepEqual(status, pod.Status) {
-		if state.written, err = n.patchStatus(pod, status); err != nil {
+		if state.written, err = patchStatus(n.ctx, node.client, pod, status); err != nil {
 			return next, more, err
 		}
 	}
 	if over && grace != nil && *grace > 0 { // otherwise only finalizers keep it
-		err = n.client.CoreV1().Pods(pod.Namespace).Delete(n.ctx, pod.Name, metav1.DeleteOptions{
+		err = node.client.CoreV1().Pods(pod.Namespace).Delete(n.ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
 	}
@@ -171,7 +180,7 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 }
 
 // patchStatus sends what has changed in the status of a Pod.
-func (n *Nodes) patchStatus(pod *corev1.Pod, status corev1.PodStatus) (*corev1.Pod, error) {
+func patchStatus(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, status corev1.PodStatus) (*corev1.Pod, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
 		return nil, err
@@ -184,5 +193,5 @@ func (n *Nodes) patchStatus(pod *corev1.Pod, status corev1.PodStatus) (*corev1.P
 	if err != nil {
 		return nil, err
 	}
-	return n.client.CoreV1().Pods(pod.Namespace).Patch(n.ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -31,7 +32,9 @@ type Options struct {
 	Taints []corev1.Taint
 	// Capacity of each node, which is allocatable. What it leaves out is 32 CPUs, 256Gi of memory and 110 Pods.
 	Capacity corev1.ResourceList
-	// Keep keeps what nodes that exist have said about themselves: their capacity, addresses, images and volumes.
+	// Keep lets a copy of a real cluster go on as it was. Without Names, the nodes are those that exist and are ready, and those that are created
+	// later. They keep what they have said about themselves. A node whose Node is deleted is gone. Pods that the nodes have had keep their
+	// states, and new ones take their time: see the package's documentation.
 	Keep bool
 	// Scripts say what containers do. The default is good for Pods that have nothing to do: see Script.
 	Scripts []Script
@@ -44,6 +47,9 @@ type Options struct {
 	LeaseInterval time.Duration
 	// StatusInterval is how often the nodes report their status if nothing has changed, by default every 5 minutes.
 	StatusInterval time.Duration
+
+	// As returns the configuration with which a node reports. By default, that of Join.
+	As func(node string) *rest.Config
 
 	// Listen opens the port at which API servers get logs. The default is net.Listen.
 	Listen func(network, address string) (net.Listener, error)
@@ -72,6 +78,7 @@ type Nodes struct {
 
 	mu        sync.Mutex
 	nodes     map[string]*node
+	fates     map[string]*fate // of containers that were there at first, by what new ones have in common with them
 	scripts   []*scripted
 	lives     map[string]*podState // by namespace/name
 	addresses uint32               // that Pods have got
@@ -86,9 +93,7 @@ type key struct {
 // Join creates the nodes and lets them run the Pods bound to them, until ctx ends or Stop is called. It returns when the nodes are
 // ready. The client needs the permissions of a kubelet, for all Pods and nodes unless there is one.
 func Join(ctx context.Context, config *rest.Config, o Options) (_ *Nodes, err error) {
-	config = rest.AddUserAgent(rest.CopyConfig(config), "simnodes")
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
+	client, err := newClient(config)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +111,14 @@ func Join(ctx context.Context, config *rest.Config, o Options) (_ *Nodes, err er
 	return n, nil
 }
 
+func newClient(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.AddUserAgent(rest.CopyConfig(config), "simnodes")
+	config.QPS = -1
+	return kubernetes.NewForConfig(config)
+}
+
 func (o Options) withDefaults() Options {
-	if len(o.Names) == 0 {
+	if len(o.Names) == 0 && !o.Keep {
 		for i := range max(o.Count, 1) {
 			o.Names = append(o.Names, fmt.Sprintf("node-%d", i))
 		}
@@ -131,7 +142,9 @@ func (n *Nodes) run() error {
 	_, handled := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: n.enqueuePod, UpdateFunc: func(_, pod any) { n.enqueuePod(pod) }, DeleteFunc: n.enqueuePod,
 	})
-	_, observed := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.observe, UpdateFunc: func(_, node any) { n.observe(node) }})
+	_, observed := nodes.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: n.appear, UpdateFunc: func(_, node any) { n.observe(node) }, DeleteFunc: n.disappear,
+	})
 	if err := errors.Join(pods.SetTransform(slim), nodes.SetTransform(slim), handled, observed); err != nil {
 		return err
 	}
@@ -140,13 +153,16 @@ func (n *Nodes) run() error {
 	if !cache.WaitForCacheSync(n.ctx.Done(), pods.HasSynced, nodes.HasSynced) {
 		return n.ctx.Err()
 	}
+	if n.options.Keep {
+		n.fates = fatesOf(n.pods.List(), time.Now())
+	}
 	for range workers {
 		n.working.Go(func() {
 			for n.next() {
 			}
 		})
 	}
-	for _, name := range n.options.Names {
+	for _, name := range n.Names() {
 		n.queue.Add(key{node: true, name: name})
 	}
 	return nil
@@ -154,7 +170,7 @@ func (n *Nodes) run() error {
 
 // selectors select the Pods of the nodes and the nodes. The permissions of a kubelet suffice for those of a single one.
 func (n *Nodes) selectors() (pods, nodes func(*metav1.ListOptions)) {
-	if len(n.options.Names) > 1 {
+	if len(n.options.Names) != 1 || n.options.Keep {
 		return nil, nil
 	}
 	equal := func(field string) func(*metav1.ListOptions) {
@@ -174,7 +190,11 @@ func slim(object any) (any, error) {
 }
 
 // Names returns the names of the nodes.
-func (n *Nodes) Names() []string { return slices.Clone(n.options.Names) }
+func (n *Nodes) Names() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.nodes))
+}
 
 // Add adds scripts before those that there are. They are for Pods that the nodes get from now on.
 func (n *Nodes) Add(scripts ...Script) error {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/json" // keeps all digits of integers
 
 	"github.com/sqube/sqube/server/changes"
-	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
@@ -183,7 +182,7 @@ func (k key) String() string {
 // author returns a short name of who changed something: deployment-controller.
 func author(user, impersonated string) string {
 	switch {
-	case user == servertest.NodesUser || strings.HasPrefix(user, "system:node:"):
+	case strings.HasPrefix(user, "system:node:"):
 		return "kubelet"
 	case user == "system:apiserver":
 		return "kube-apiserver"

@@ -9,15 +9,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server"
-	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
-	"github.com/sqube/sqube/server/simnodes"
 )
 
 // Options say what is tried, and on what.
@@ -36,6 +31,9 @@ type Options struct {
 	// Save is a new file that gets the trial's database at the end, with all that happened. Optional.
 	Save string
 
+	// Lost are nodes that fail when the change is made, and Loads are how much some Pods have to do from then on.
+	Lost  []string
+	Loads []Load
 	// Words say in words what the change is.
 	Words string
 	// Change makes the change, as the user of the configuration. It notes what the API answers. An error means that it could not be tried.
@@ -129,47 +127,28 @@ func (o *Options) commanded(ctx context.Context, answers *Answers) func(context.
 	}
 }
 
-// settling is how long a copy gets to come to rest before the change.
-const settling = time.Minute
-
 // historyOf returns for how long history must be kept: a command can take longer than the copy is watched after it.
 func historyOf(span time.Duration) time.Duration { return max(24*time.Hour, 4*span) }
 
 // run runs a copy. until gets the time until which it would be watched, and returns that until which it is.
 func (o *Options) run(change func(context.Context, *rest.Config) error, until func(time.Time) time.Time) (*outcome, error) {
 	ctx := context.Background() // of the bubble: one from outside would stop its clock
-	s, err := servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: controlplane.All, History: historyOf(o.For), Configure: o.Configure})
+	w, err := o.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(s.Config)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	simulated := simnodes.Options{Keep: true}
-	for i := range nodes.Items {
-		if ready(&nodes.Items[i]) {
-			simulated.Names = append(simulated.Names, nodes.Items[i].Name)
-		}
-	}
-	if len(simulated.Names) > 0 {
-		if _, err := s.Join(ctx, simulated); err != nil {
-			return nil, err
-		}
-	}
-	time.Sleep(settling)
-	out := &outcome{begin: time.Now(), user: o.User, nodes: len(simulated.Names)}
-	revision, err := s.Revision(ctx)
+	out := &outcome{begin: time.Now(), user: o.User, nodes: len(w.nodes.Load().Names())}
+	revision, err := w.Revision(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if change != nil {
-		config, err := s.User(o.User, o.Groups...)
+		config, err := w.User(o.User, o.Groups...)
 		if err != nil {
+			return nil, err
+		}
+		w.loads.give(o.Loads)
+		if err := w.lose(o.Lost); err != nil {
 			return nil, err
 		}
 		if err := change(ctx, config); err != nil {
@@ -180,19 +159,10 @@ func (o *Options) run(change func(context.Context, *rest.Config) error, until fu
 	out.end = time.Now()
 	after, err := strconv.ParseInt(revision, 10, 64)
 	if err == nil {
-		err = collect(ctx, s.History(), after, out)
+		err = collect(ctx, w.History(), after, out)
 	}
 	if err == nil && change != nil && o.Save != "" {
-		err = s.Save(o.Save)
+		err = w.Save(o.Save)
 	}
 	return out, err
-}
-
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -87,6 +87,9 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 		return err
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
+	if undo.Spec.Operations && !undo.Spec.Apply {
+		return p.tell(ctx, steps)
+	}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
 		return p.carryOut(ctx, c, &undo.Status)
 	}

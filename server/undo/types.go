@@ -1,6 +1,7 @@
 package undo
 
 import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -18,12 +19,13 @@ type Undo struct {
 
 // Spec is what to undo: exactly one of object and changes.
 type Spec struct {
-	Object  *ObjectReference `json:"object,omitempty" doc:"What to bring back. With a Namespace or a CustomResourceDefinition comes what was in it."`
-	To      *Moment          `json:"to,omitempty" doc:"The moment to which the object is brought back. If it is unset, the object must have been deleted."`
-	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
-	Force   bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
-	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
-	Partial bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
+	Object     *ObjectReference `json:"object,omitempty" doc:"What to bring back. With a Namespace or a CustomResourceDefinition comes what was in it."`
+	To         *Moment          `json:"to,omitempty" doc:"The moment to which the object is brought back. If it is unset, the object must have been deleted."`
+	Changes    *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
+	Force      bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
+	Apply      bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
+	Operations bool             `json:"operations,omitempty" doc:"Also return what the steps of the plan write, to try it on a copy."`
+	Partial    bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
 }
 
 // ObjectReference names an object, by its kind or by its resource.
@@ -99,6 +101,7 @@ type Step struct {
 	Conflicts []Conflict            `json:"conflicts,omitempty" doc:"Later changes by others to what the undo would change."`
 	Result    Result                `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
 	Message   string                `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
+	Operation *apiextensionsv1.JSON `json:"operation,omitempty" doc:"With spec.operations: the step as an operation of a Transaction. Steps of objects that can have secret values have none."`
 
 	work    *work
 	failure error // the last one

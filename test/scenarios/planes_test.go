@@ -1,13 +1,9 @@
 package scenarios
 
 import (
-	"errors"
 	"flag"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/sqube/sqube/test/harness"
@@ -47,37 +43,12 @@ func startUpstream(t *testing.T, datastore string) *sqube.Server {
 	data := t.TempDir()
 	s := sqube.Start(t, sqube.Options{Datastore: datastore, DataDir: data})
 	key := func(name string) string { return filepath.Join(data, "pki", name) }
-	launch(t, "kube-controller-manager", append([]string{
+	harness.Launch(t, filepath.Join(*upstream, "kube-controller-manager"), append([]string{
 		"--kubeconfig", s.Kubeconfig, "--use-service-account-credentials", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
 		"--root-ca-file", key("ca.crt"), "--service-account-private-key-file", key("sa.key"),
 		"--cluster-signing-cert-file", key("ca.crt"), "--cluster-signing-key-file", key("ca.key"),
 	}, settings...)...)
-	launch(t, "kube-scheduler", "--kubeconfig", s.Kubeconfig, "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000")
+	harness.Launch(t, filepath.Join(*upstream, "kube-scheduler"), "--kubeconfig", s.Kubeconfig, "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000")
 	s.Logged(t, "a kube-controller-manager is active", 1)
 	return s
-}
-
-// launch runs one of upstream's programs until the test ends. If the test fails, it logs the program's output.
-func launch(t *testing.T, program string, args ...string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	harness.Must(t, err)
-	defer log.Close() // the child has its own descriptor
-	keeper, err := harness.NewKeeper("")
-	harness.Must(t, err)
-	cmd := exec.Command(filepath.Join(*upstream, program), args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	process, err := harness.StartProcess(cmd, keeper)
-	if err != nil {
-		t.Fatal(errors.Join(err, keeper.Dismiss()))
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			written, err := os.ReadFile(log.Name())
-			t.Logf("the end of %s's log: %v\n%s", program, err, written[max(0, len(written)-8000):])
-		}
-		if err := errors.Join(process.End(syscall.SIGKILL), keeper.Dismiss()); err != nil {
-			t.Errorf("end %s: %v", program, err)
-		}
-	})
 }

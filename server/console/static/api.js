@@ -44,14 +44,14 @@ export async function issuer() {
 
 export const hasToken = () => sessionStorage.getItem(key) !== null;
 
-async function send(path, { method = 'GET', body, accept = 'application/json', signal, asking = false, cache = 'no-store' } = {}) {
+async function send(path, { method = 'GET', body, type = 'application/json', accept = 'application/json', signal, asking = false, cache = 'no-store' } = {}) {
   const headers = { Accept: accept };
   const token = sessionStorage.getItem(key);
   if (token) headers.Authorization = `Bearer ${token}`;
-  if (body) headers['Content-Type'] = 'application/json';
+  if (body) headers['Content-Type'] = type;
   let response;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body), cache });
+    response = await fetch(path, { method, headers, signal, body: body && (typeof body === 'string' ? body : JSON.stringify(body)), cache });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Failure(0, 'Unreachable', 'The connection failed. The server may be down or restarting.');
@@ -74,22 +74,28 @@ export async function text(path, options) {
   return (await send(path, { accept: '*/*', ...options })).text();
 }
 
-/** watch yields the events of a watch until the server ends it. */
-export async function* watch(path, options) {
+/** lines yields the lines of an answer as they come. */
+export async function* lines(path, options) {
   const response = await send(path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split('\n');
-    rest = lines.pop();
-    for (const line of lines) {
-      if (line === '') continue;
-      const event = JSON.parse(line);
-      if (event.type === 'ERROR') throw new Failure(event.object.code, event.object.reason, event.object.message);
-      yield event;
-    }
+    if (done) break;
+    const whole = (rest + value).split('\n');
+    rest = whole.pop();
+    yield* whole;
+  }
+  if (rest !== '') yield rest;
+}
+
+/** watch yields the events of a watch until the server ends it. */
+export async function* watch(path, options) {
+  for await (const line of lines(path, options)) {
+    if (line === '') continue;
+    const event = JSON.parse(line);
+    if (event.type === 'ERROR') throw new Failure(event.object.code, event.object.reason, event.object.message);
+    yield event;
   }
 }
 
@@ -107,6 +113,15 @@ export async function whoami() {
   } catch (error) {
     if (error.code === 401 || error.code === 403) return null;
     throw error;
+  }
+}
+
+/** trials returns whether changes can be tried here, and if not for now, why; null if never. */
+export async function trials() {
+  try {
+    return await request('trials');
+  } catch {
+    return null;
   }
 }
 

@@ -1,6 +1,7 @@
 // The frame: signing in, the sidebar, keys, and which view is open.
 
-import { hasToken, idOf, kinds, pathOf, request, asMetadata, signOut, whenUnauthorized, whoami } from './api.js';
+import { hasToken, idOf, kinds, pathOf, request, asMetadata, signOut, trials, whenUnauthorized, whoami } from './api.js';
+import { takeFiles } from './changing.js';
 import { empty, failure, fill, h, icon } from './dom.js';
 import { help } from './help.js';
 import { ListView } from './list.js';
@@ -17,6 +18,7 @@ const defining = new Set(['namespaces', 'customresourcedefinitions', 'apiservice
 class App {
   kinds = [];
   mayQuery = false;
+  trials = null; // whether changes can be tried
   limited = ''; // the only namespace whose changes the user may see; '' for all
   route = current();
   #view = null;
@@ -48,7 +50,7 @@ class App {
 
   async #signedIn(user) {
     this.user = user;
-    [this.kinds, this.#spaces, this.mayQuery] = await Promise.all([kinds(), this.#listNamespaces(), mayQuery().catch(() => false)]);
+    [this.kinds, this.#spaces, this.mayQuery, this.trials] = await Promise.all([kinds(), this.#listNamespaces(), mayQuery().catch(() => false), trials()]);
     if (!this.#spaces && !current().ns) history.replaceState(null, '', current().view === 'overview' ? '#/namespace' : location.hash);
     this.route = current();
     this.time = new TimeBar(() => this.#view?.moved?.(), (c) => { if (defining.has(c.object.resource)) this.#refreshSoon(); });
@@ -57,6 +59,7 @@ class App {
     fill(document.body, h('div', { class: 'app' }, this.sidebar.element, this.main, this.time.element));
     addEventListener('hashchange', this.#onhash);
     document.onkeydown = (e) => this.#key(e);
+    if (this.trials) takeFiles(this);
     this.ticking = setInterval(() => {
       if (document.hidden) return;
       this.#view?.tick?.();
@@ -133,6 +136,7 @@ class App {
   // Opens the view of the URL, or tells the one that is open what has changed.
   #open(before) {
     const { view, r, ns, name } = this.route;
+    document.querySelector('.app')?.classList.toggle('timeless', view === 'trial' || view === 'edit'); // they are of now
     const key = [view, r, ns, name].join('\n');
     if (this.#viewKey === key) {
       this.#view.update?.(this.route, before);

@@ -2,9 +2,11 @@
 
 import { asTable, exact, idOf, pathOf, request, withQuery } from './api.js';
 import { card, onlyStatus } from './change.js';
+import { actions } from './changing.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { ago, author, authorInFull, clock, health } from './format.js';
 import { follow, list, of, revisionOf, timeOf } from './history.js';
+import { LogView } from './logs.js';
 import { split } from './paths.js';
 import { change, current, go, link } from './route.js';
 import { undoDialog } from './undo.js';
@@ -34,6 +36,9 @@ export class ObjectView {
     this.status = h('input', { type: 'checkbox', onchange: () => this.#showTimeline() });
     this.yaml = h('div', { class: 'yaml' }, skeleton(14));
     this.timeline = h('div', { class: 'timeline' }, skeleton(6));
+    this.isPod = resource.group === '' && resource.resource === 'pods';
+    this.tools = h('div', { class: 'tools' });
+    this.main = h('div', { class: 'main-column' });
     this.actions = h('div', { class: 'actions' });
     this.element = h('div', { class: 'page page-object' },
       app.head([h('a', { class: 'crumb', href: link('list', { r: idOf(resource), ns: app.route.of ?? ns }) }, resource.kind), h('span', { class: 'crumb' }, ' / '), ns && resource.namespaced && [h('span', { class: 'crumb' }, `${ns} / `)], name],
@@ -41,10 +46,10 @@ export class ObjectView {
       this.facts,
       h('div', { class: 'columns' },
         h('section', { class: 'column', 'aria-label': 'YAML' },
-          h('div', { class: 'column-head' }, h('h2', {}, 'YAML'), h('div', { class: 'spacer' }), h('label', { class: 'check' }, this.blame, 'Who set it'),
-            h('button', { class: 'button small', onclick: () => this.#copy() }, 'Copy')), this.yaml),
+          h('div', { class: 'column-head' }, this.isPod ? this.#segments() : h('h2', {}, 'YAML'), h('div', { class: 'spacer' }), this.tools), this.main),
         h('section', { class: 'column', 'aria-label': 'What happened' },
           h('div', { class: 'column-head' }, h('h2', {}, 'What happened'), h('div', { class: 'spacer' }), h('label', { class: 'check' }, this.status, 'Status too')), this.timeline)));
+    this.#showMain();
     this.#load();
     this.#loadHistory();
   }
@@ -55,15 +60,42 @@ export class ObjectView {
 
   update(route, before) {
     if (route.at !== before.at) this.#load();
+    if (route.log !== before.log) this.#showMain();
+    this.log?.moved();
   }
 
-  close() { this.#abort.abort(); }
+  close() {
+    this.#abort.abort();
+    this.log?.close();
+  }
 
   tick() { this.#showTimeline(); }
 
   moved() {
     if (this.#object) this.#facts(this.#table);
     this.#showTimeline();
+    this.log?.moved();
+  }
+
+  // A Pod has its log where others have only their YAML.
+  #segments() {
+    const button = (name, log) => h('button', { class: 'segment', onclick: () => change({ log }) }, name);
+    return h('div', { class: 'segments', role: 'group', 'aria-label': 'What is shown' }, button('YAML', ''), button('Log', '1'));
+  }
+
+  #showMain() {
+    const log = this.isPod && current().log === '1';
+    this.element.querySelectorAll('.segment').forEach((b, i) => b.setAttribute('aria-pressed', log === (i === 1)));
+    this.log?.close();
+    this.log = null;
+    if (log && this.#object) {
+      this.log = new LogView(this.app, this.resource, this.#object);
+      fill(this.tools, this.log.controls);
+      fill(this.main, this.log.element);
+    } else {
+      fill(this.tools, h('label', { class: 'check' }, this.blame, 'Who set it'), h('button', { class: 'button small', onclick: () => this.#copy() }, 'Copy'));
+      fill(this.main, this.yaml);
+    }
   }
 
   key(event) {
@@ -85,6 +117,7 @@ export class ObjectView {
       this.#table = table;
       this.#facts(table);
       this.#showYAML();
+      if (current().log === '1' && !this.log) this.#showMain();
     } catch (error) {
       if (read !== this.#read) return;
       this.#object = null;
@@ -167,6 +200,7 @@ export class ObjectView {
     fill(this.actions,
       at && h('a', { class: 'button', href: link('compare', { from: at, to: '', at: '', name: this.name, r: idOf(this.resource), ns: this.ns }) }, icon('compare'), 'Compare with now'),
       deleted && !at && h('button', { class: 'button primary', onclick: () => undoDialog(this.app, `Bring back ${this.name}`, { object }) }, icon('undo'), 'Bring back…'),
+      !at && this.#object && actions(this.app, this.resource, this.#object),
       at && this.#object && h('button', { class: 'button primary', onclick: () => undoDialog(this.app, `Restore ${this.name} to ${clock(this.app.time.now)}`, { object, to: { revision: Number(at) } }) }, icon('undo'), 'Restore this…'));
   }
 

@@ -6,7 +6,7 @@ import { plural, who } from './format.js';
 import { help } from './help.js';
 import { go, link } from './route.js';
 
-const pages = [['overview', 'Overview'], ['changes', 'Changes'], ['trash', 'Trash'], ['compare', 'Compare'], ['tree', 'Owners'], ['sql', 'SQL']];
+const pages = [['overview', 'Overview'], ['changes', 'Changes'], ['trash', 'Trash'], ['compare', 'Compare'], ['tree', 'Owners'], ['trial', 'Try'], ['sql', 'SQL']];
 
 const sections = {
   Workloads: ['pods', 'deployments', 'statefulsets', 'daemonsets', 'jobs', 'cronjobs', 'replicasets'],
@@ -74,7 +74,7 @@ export class Sidebar {
   update() {
     const { view, r } = this.app.route;
     const mark = (a, here) => (here ? a.setAttribute('aria-current', 'page') : a.removeAttribute('aria-current'));
-    if (!this.pages.firstChild) fill(this.pages, pages.filter(([id]) => id !== 'sql' || this.app.mayQuery).map(([id, name]) => h('a', { dataset: { page: id } }, icon(id), name)));
+    if (!this.pages.firstChild) fill(this.pages, pages.filter(([id]) => (id !== 'sql' || this.app.mayQuery) && (id !== 'trial' || this.app.trials)).map(([id, name]) => h('a', { dataset: { page: id } }, icon(id === 'trial' ? 'try' : id), name)));
     for (const a of this.pages.children) {
       a.href = link(a.dataset.page);
       mark(a, a.dataset.page === view);

@@ -4,6 +4,7 @@ import { failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { fields } from './fields.js';
 import { ago, author } from './format.js';
 import { dialog } from './help.js';
+import { tryOut } from './changing.js';
 import { undo } from './history.js';
 
 const verbs = { create: 'bring back', update: 'change back', delete: 'delete', leave: 'leave as it is' };
@@ -15,8 +16,9 @@ export function undoDialog(app, title, spec) {
   const force = h('input', { type: 'checkbox', onchange: plan });
   const forceLabel = h('label', { class: 'check', hidden: true }, force, 'Overwrite later changes by others');
   const apply = h('button', { class: 'button primary', disabled: true, onclick: run }, icon('undo'), 'Apply');
+  const attempt = h('button', { class: 'button', disabled: true, hidden: !app.trials, title: app.trials?.refused || 'On a copy of the cluster', onclick: tryPlan }, icon('try'), 'Try');
   const close = h('button', { class: 'button', onclick: () => d.close() }, 'Cancel');
-  const d = dialog(title, h('p', { class: 'muted' }, 'This is the plan. Nothing has happened yet.'), body, h('footer', {}, forceLabel, h('span', { class: 'spacer' }), close, apply));
+  const d = dialog(title, h('p', { class: 'muted' }, 'This is the plan. Nothing has happened yet.'), body, h('footer', {}, forceLabel, h('span', { class: 'spacer' }), close, attempt, apply));
   let partial = false;
   plan();
 
@@ -28,6 +30,7 @@ export function undoDialog(app, title, spec) {
       if (status.plan.some((s) => s.conflicts?.length > 0)) forceLabel.hidden = false;
       show(status);
       apply.disabled = todo === 0;
+      attempt.disabled = todo === 0 || Boolean(app.trials?.refused);
       apply.lastChild.textContent = todo > 1 ? `Apply to ${todo} objects` : 'Apply';
       if (todo > 0) apply.focus();
     } catch (error) {
@@ -35,8 +38,35 @@ export function undoDialog(app, title, spec) {
     }
   }
 
+  // What is tried is the plan as it is now; it is applied only while it is the same.
+  async function tryPlan() {
+    attempt.disabled = true;
+    try {
+      const whole = { ...spec, force: force.checked };
+      const { status: { plan: steps } } = await undo({ ...whole, operations: true });
+      const todo = steps.filter((s) => s.action !== 'leave'), secret = todo.filter((s) => !s.operation);
+      if (secret.length === todo.length) throw new Error('This can’t be tried: all of it is of objects that have secret values.');
+      d.close();
+      tryOut({
+        title, operations: todo.map((s) => s.operation).filter(Boolean),
+        note: secret.length > 0 && `Not tried, since they have secret values: ${secret.map((s) => `${s.object.kind} ${s.object.name}`).join(', ')}.`,
+        apply: async () => {
+          const now = await undo({ ...whole, operations: true });
+          if (JSON.stringify(now.status.plan) !== JSON.stringify(steps)) throw new Error('Something has changed since, and the plan is another one now. Look at it again.');
+          const { status } = await undo({ ...whole, apply: true });
+          const failed = status.plan.find((s) => s.result === 'failed' || s.result === 'notTried');
+          if (failed) throw new Error(`${failed.object.kind} ${failed.object.name}: ${failed.message}`);
+        },
+      });
+    } catch (error) {
+      toast(error.message);
+      attempt.disabled = false;
+    }
+  }
+
   async function run() {
     apply.disabled = true;
+    attempt.hidden = true;
     apply.lastChild.textContent = 'Applying…';
     try {
       const { status } = await undo({ ...spec, force: force.checked, apply: true, partial });

@@ -3,11 +3,13 @@
 import { ChangesView } from './changes.js';
 import { CompareView } from './compare.js';
 import { empty, h } from './dom.js';
+import { openEditor } from './edit.js';
 import { openObject } from './object.js';
 import { Overview } from './overview.js';
 import { go } from './route.js';
 import { SQLView } from './sql.js';
 import { TreeView } from './tree.js';
+import { TrialView } from './trial.js';
 
 /** views make a view for the app. */
 export const views = {
@@ -17,6 +19,8 @@ export const views = {
   compare: (app) => new CompareView(app),
   tree: (app) => new TreeView(app),
   sql: (app) => (app.mayQuery ? new SQLView(app) : { element: h('div', { class: 'page' }, app.head('SQL'), empty('You may not see this', 'Administrators only may read everything that is stored.')) }),
+  trial: (app) => new TrialView(app),
+  edit: openEditor,
   object: openObject,
   namespace: (app) => ({
     element: h('div', { class: 'page' }, app.head('Namespace'), empty('Which namespace?', 'You may not list namespaces, so please name yours. ',

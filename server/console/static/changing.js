@@ -1,0 +1,170 @@
+// Changes that people make, as operations of a transaction with what they stand on. They can be tried, and applied.
+
+import { Failure, asMetadata, pathOf, request, text } from './api.js';
+import { fill, h, icon, toast } from './dom.js';
+import { plural } from './format.js';
+import { dialog } from './help.js';
+import { current, go, link } from './route.js';
+import { idOf } from './api.js';
+
+const transactions = '/apis/history.sqube.io/v1alpha1/transactions';
+
+/** manager is the field manager of what is done here. */
+export const manager = 'sqube-console';
+
+/** targetOf names an object, as operations and requirements do. */
+export const targetOf = (o) => ({ apiVersion: o.apiVersion, kind: o.kind, namespace: o.metadata.namespace, name: o.metadata.name });
+
+/** unchanged requires that an object is as it is now, apart from what controllers report. */
+export function unchanged(o) {
+  const { uid, generation, resourceVersion } = o.metadata;
+  return { ...targetOf(o), uid, ...(generation ? { field: '.metadata.generation', value: generation } : { resourceVersion }) };
+}
+
+/** apply makes a change, all of it or nothing. */
+export async function apply({ operations, require }) {
+  const spec = { operations, require };
+  return request(transactions, { method: 'POST', body: { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Transaction', metadata: { generateName: 'console-' }, spec } });
+}
+
+let chosen = null;
+
+/** tried is the change that the page of trials is about. */
+export const tried = () => chosen;
+
+/** tryOut opens the page that tries a change: {title, operations, require}. */
+export function tryOut(change) {
+  chosen = { ...change, from: location.hash, result: null };
+  if (current().view === 'trial') dispatchEvent(new Event('trial'));
+  else go('trial', { at: '', r: '', name: '' });
+}
+
+/** buttons are those with which a change is tried or applied. make returns the change, or nothing if it is none; done is called when it is applied. */
+export function buttons(app, make, done) {
+  const problem = h('p', { class: 'warning', role: 'alert', hidden: true });
+  const run = (act) => async (event) => {
+    const button = event.currentTarget;
+    button.disabled = true;
+    problem.hidden = true;
+    try {
+      const change = await make();
+      if (change) await act(change);
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+    }
+    button.disabled = false;
+  };
+  const applied = async (change) => {
+    await apply(change);
+    toast(`Done: ${change.title}`);
+    done();
+  };
+  return [problem, [
+    app.trials && h('button', { class: 'button', type: 'button', disabled: app.trials.refused !== '', title: app.trials.refused || 'On a copy of the cluster', onclick: run((c) => { done(); tryOut(c); }) }, icon('try'), 'Try'),
+    h('button', { class: 'button primary', type: 'button', onclick: run(applied) }, 'Apply'),
+  ]];
+}
+
+const scaled = new Set(['deployments.apps', 'statefulsets.apps', 'replicasets.apps', 'replicationcontrollers.']);
+const restarted = new Set(['deployments.apps', 'statefulsets.apps', 'daemonsets.apps']);
+
+/** actions are what can be done with an object. */
+export function actions(app, resource, object) {
+  const id = `${resource.resource}.${resource.group}`;
+  return [
+    scaled.has(id) && h('button', { class: 'button', onclick: () => scale(app, object) }, 'Scale…'),
+    restarted.has(id) && h('button', { class: 'button', onclick: () => restart(app, object) }, 'Restart…'),
+    h('a', { class: 'button', href: link('edit', { r: idOf(resource), ns: object.metadata.namespace ?? '', name: object.metadata.name, of: app.route.of }) }, icon('edit'), 'Edit'),
+  ];
+}
+
+function ask(app, title, content, make) {
+  const close = h('button', { class: 'button', type: 'button', onclick: () => d.close() }, 'Cancel');
+  const [problem, two] = buttons(app, make, () => d.close());
+  const d = dialog(title, content, problem, h('footer', {}, h('span', { class: 'spacer' }), close, two));
+  return two.at(-1);
+}
+
+function scale(app, object) {
+  const now = object.spec?.replicas ?? 1, { kind, metadata: { name } } = object;
+  const number = h('input', { type: 'number', min: 0, step: 1, value: String(now), id: 'replicas', autofocus: true, onkeydown: (e) => { if (e.key === 'Enter') primary.click(); } });
+  const primary = ask(app, `Scale ${kind} ${name}`, h('p', { class: 'field-row' }, h('label', { for: 'replicas' }, 'Replicas'), number, h('span', { class: 'muted' }, `now ${now}`)), () => {
+    const replicas = Number(number.value);
+    if (number.value === '' || !Number.isInteger(replicas) || replicas < 0) throw new Failure(0, '', 'Replicas must be 0, 1, 2, …');
+    return {
+      title: `Scale ${kind} ${name} from ${now} to ${replicas}`, require: [unchanged(object)],
+      operations: [{ verb: 'patch', target: targetOf(object), subresource: 'scale', patchType: 'merge', patch: { spec: { replicas } }, fieldManager: manager }],
+    };
+  });
+}
+
+function restart(app, object) {
+  const { kind, metadata: { name } } = object;
+  ask(app, `Restart ${kind} ${name}`, h('p', {}, 'New Pods replace the old ones, as in a rollout.'), () => ({
+    title: `Restart ${kind} ${name}`, require: [unchanged(object)],
+    operations: [{
+      verb: 'patch', target: targetOf(object), patchType: 'merge', fieldManager: manager,
+      patch: { spec: { template: { metadata: { annotations: { 'kubectl.kubernetes.io/restartedAt': `${new Date().toISOString().slice(0, 19)}Z` } } } } },
+    }],
+  }));
+}
+
+// Others need them, so they come first, in this order.
+const early = ['Namespace', 'PriorityClass', 'ServiceAccount', 'ConfigMap', 'Secret', 'Role', 'ClusterRole', 'RoleBinding', 'ClusterRoleBinding'];
+
+/** parse returns the objects in YAML. */
+export const parse = async (yaml) => (await request('objects', { method: 'POST', body: yaml, type: 'application/yaml' })).objects;
+
+/** ofFiles returns the change that applies the objects in files. */
+export async function ofFiles(app, files) {
+  const objects = (await Promise.all(files.map(async (f) => parse(await f.text())))).flat();
+  if (objects.length === 0) throw new Failure(0, '', 'There is no object in it.');
+  const rank = (o) => (early.indexOf(o.kind) + 1 || early.length + 1);
+  const operations = [], require = [];
+  for (const object of objects.toSorted((a, b) => rank(a) - rank(b))) {
+    const name = object.metadata?.name;
+    if (!object.apiVersion || !object.kind || !name) throw new Failure(0, '', `${object.kind ?? 'An object'} ${name ?? ''} needs apiVersion, kind and metadata.name.`);
+    const resource = app.resourceOf(object);
+    if (resource?.namespaced) object.metadata.namespace ??= app.route.ns || 'default';
+    operations.push({ verb: 'apply', object, fieldManager: 'kubectl', fieldValidation: 'Strict' });
+    const condition = resource && await standing(resource, object);
+    if (condition) require.push(condition);
+  }
+  const names = files.map((f) => f.name).join(', ');
+  return { title: `Apply ${names}: ${objects.length === 1 ? `${objects[0].kind} ${objects[0].metadata.name}` : `${objects.length} objects`}`, operations, require };
+}
+
+// What the object of a file stands on: how it is, or that there is none. Who may write it and not read it has no such condition.
+async function standing(resource, object) {
+  try {
+    const now = await request(pathOf(resource, object.metadata.namespace, object.metadata.name), { accept: asMetadata.replaceAll('List', '') });
+    return unchanged({ ...now, apiVersion: object.apiVersion, kind: object.kind });
+  } catch (error) {
+    return error.code === 404 ? { ...targetOf(object), absent: true } : null;
+  }
+}
+
+/** takeFiles lets files be dropped on the console, to be tried. */
+export function takeFiles(app) {
+  const take = async (files) => {
+    try {
+      tryOut(await ofFiles(app, [...files]));
+    } catch (error) {
+      toast(error.message);
+    }
+  };
+  document.body.ondragover = (e) => {
+    if (!e.dataTransfer.types.includes('Files')) return;
+    e.preventDefault();
+    document.body.classList.add('is-dropping');
+  };
+  document.body.ondragleave = (e) => { if (!e.relatedTarget) document.body.classList.remove('is-dropping'); };
+  document.body.ondrop = (e) => {
+    document.body.classList.remove('is-dropping');
+    if (e.dataTransfer.files.length === 0) return;
+    e.preventDefault();
+    take(e.dataTransfer.files);
+  };
+  return take;
+}

@@ -1,0 +1,39 @@
+package accuracy
+
+import (
+	"time"
+
+	"github.com/sqube/sqube/server/trial"
+)
+
+var rollouts = []scenario{
+	{
+		name: "fits", shows: "a rollout that fits on the nodes",
+		setup: workload{scenario: "fits", name: "web", image: "web:1", cpu: "100m", replicas: 4}.deployment() + `
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: fits}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+`,
+		manifest: workload{scenario: "fits", name: "web", image: "web:2", cpu: "150m", replicas: 4}.deployment(),
+		verdict:  trial.AtRest,
+	},
+	{
+		name: "full", shows: "a rollout that does not fit, and passes its deadline",
+		setup:    workload{scenario: "full", name: "web", image: "web:1", cpu: "400m", replicas: 2, spec: "progressDeadlineSeconds: 5"}.deployment(),
+		manifest: workload{scenario: "full", name: "web", image: "web:2", cpu: "700m", replicas: 2, spec: "progressDeadlineSeconds: 5"}.deployment(),
+		verdict:  trial.NotAtRest,
+		lasts:    7 * time.Second,
+	},
+	{
+		name: "quota", shows: "a quota that stops a Deployment",
+		nodes: one("quota"),
+		setup: namespace("quota", "") + `
+---
+{apiVersion: v1, kind: ResourceQuota, metadata: {name: small, namespace: quota}, spec: {hard: {pods: 3, requests.cpu: 1}}}
+` + workload{scenario: "quota", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment(),
+		manifest: workload{scenario: "quota", name: "web", image: "web:1", cpu: "100m", replicas: 5}.deployment(),
+		verdict:  trial.NotAtRest,
+	},
+}
