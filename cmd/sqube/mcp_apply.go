@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -219,15 +220,15 @@ func (c *agentCall) write(ctx context.Context, change *agentChange, t *target, n
 		method = c.client.Delete()
 	}
 	r := at(method, t.mapping.Resource, object.GetNamespace()).Name(object.GetName()).Param("fieldManager", agentManager)
-	if dry {
-		r = r.Param("dryRun", metav1.DryRunAll)
-	}
-	if change.delete {
+	if change.delete { // whose body counts, and no parameter
 		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
 		if now != nil {
 			options["preconditions"] = map[string]any{"uid": now.GetUID(), "resourceVersion": now.GetResourceVersion()}
 		}
-		body, err := (&unstructured.Unstructured{Object: options}).MarshalJSON()
+		if dry {
+			options["dryRun"] = []string{metav1.DryRunAll}
+		}
+		body, err := json.Marshal(options)
 		if err != nil {
 			return err
 		}
@@ -239,6 +240,9 @@ func (c *agentCall) write(ctx context.Context, change *agentChange, t *target, n
 	body, err := object.MarshalJSON()
 	if err != nil {
 		return err
+	}
+	if dry {
+		r = r.Param("dryRun", metav1.DryRunAll)
 	}
 	if change.force {
 		r = r.Param("force", "true")

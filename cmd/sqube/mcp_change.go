@@ -168,16 +168,30 @@ func (a *agentChange) within(namespaces []string) error {
 	return nil
 }
 
-// manifest returns the objects of the change as JSON.
-func (a *agentChange) manifest() ([]byte, error) {
-	if a.unknown { // as it was given
+// input returns the change for sqube try: a Transaction, or the manifest if it has kinds that are not served yet.
+func (a *agentChange) input() ([]byte, error) {
+	if a.unknown {
 		return []byte(a.plain), nil
 	}
-	items := []any{}
+	operations := []any{}
 	for _, t := range a.targets {
-		items = append(items, t.object.Object)
+		operation := map[string]any{"verb": "apply", "object": t.object.Object, "fieldManager": agentManager, "fieldValidation": validation, "force": a.force}
+		if a.delete {
+			version, kind := t.object.GroupVersionKind().ToAPIVersionAndKind()
+			operation = map[string]any{"verb": "delete", "propagationPolicy": propagation, "target": map[string]any{
+				"apiVersion": version, "kind": kind, "namespace": t.object.GetNamespace(), "name": t.object.GetName(),
+			}}
+		}
+		operations = append(operations, operation)
 	}
-	return json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return transactionOf(operations)
+}
+
+// transactionOf returns a Transaction for sqube try.
+func transactionOf(operations []any) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"apiVersion": changes.GroupVersion.String(), "kind": "Transaction", "metadata": map[string]any{"name": agentManager}, "spec": map[string]any{"operations": operations},
+	})
 }
 
 const (

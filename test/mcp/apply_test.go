@@ -151,11 +151,11 @@ func (c *cluster) undoes(t *testing.T) {
 	a.fails("undo", arguments{"plan": a.try(arguments{"manifest": blue})}, "no plan")
 	_, err := c.CoreV1().ConfigMaps("shop").Patch(t.Context(), "paint", "application/merge-patch+json", []byte(`{"data":{"late":"1"}}`), metav1.PatchOptions{})
 	harness.Must(t, err)
-	text := a.shows("plan_undo", arguments{"namespace": "shop", "resource": "configmaps", "name": "notes"}, "create  configmaps shop/notes")
+	text := a.shows("plan_undo", arguments{"namespace": "shop", "resource": "configmaps", "name": "notes"}, "create  configmaps shop/notes", "+ ConfigMap shop/notes", "At rest")
 	_, rest, _ := strings.Cut(text, `plan="`)
 	plan, _, _ := strings.Cut(rest, `"`)
 	a.shows("undo", arguments{"plan": plan}, "Undone", "(done)")
-	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "create  configmaps shop/notes") {
+	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "create  configmaps shop/notes") {
 		t.Errorf("the person was asked %q", p.asked)
 	}
 	_, err = c.CoreV1().ConfigMaps("shop").Get(t.Context(), "notes", metav1.GetOptions{})
