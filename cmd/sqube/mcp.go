@@ -39,8 +39,8 @@ type agentServer struct {
 	trials  *agent.Trials
 	trial   trialRunner
 	running chan struct{} // has an entry for each call
-	// caller returns the cluster with the rights of whoever sends a request, and who that is.
-	caller func(*mcp.CallToolRequest) (*cluster, string, error)
+	// caller returns a call with the rights of whoever sends it.
+	caller func(*mcp.CallToolRequest) (*agentCall, error)
 }
 
 func mcpCommand() *cobra.Command {
@@ -89,16 +89,16 @@ type nopWriteCloser struct{ io.Writer }
 func (nopWriteCloser) Close() error { return nil }
 
 // ofKubeconfig returns the caller of all requests: whom a kubeconfig names. Their user agent has the client's name.
-func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*cluster, string, error) {
+func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*agentCall, error) {
 	var once sync.Once
 	var err error
-	return func(r *mcp.CallToolRequest) (*cluster, string, error) {
+	return func(r *mcp.CallToolRequest) (*agentCall, error) {
 		once.Do(func() {
 			c.config.UserAgent = agentName(r)
 			err = c.use(c.config)
 		})
 		own := *c
-		return &own, "", err
+		return &agentCall{CallToolRequest: r, cluster: &own, where: own.config.Host}, err
 	}
 }
 
@@ -188,11 +188,11 @@ func addTool[In any](s *agentServer, server *mcp.Server, name, words string, hin
 			case <-ctx.Done():
 				return nil, errors.New("too many calls are running here: try again")
 			}
-			c, owner, err := s.caller(r)
+			call, err := s.caller(r)
 			if err != nil {
 				return nil, err
 			}
-			return do(ctx, &agentCall{CallToolRequest: r, cluster: c, owner: owner}, in)
+			return do(ctx, call, in)
 		}()
 		if err != nil {
 			answer = &reply{note: "It failed.", data: err.Error(), failed: true}
@@ -208,7 +208,8 @@ func addTool[In any](s *agentServer, server *mcp.Server, name, words string, hin
 type agentCall struct {
 	*mcp.CallToolRequest
 	*cluster
-	owner string
+	owner string // the user; "" if it is who the kubeconfig names
+	where string // the address of the cluster, for people
 }
 
 func (r *reply) result() *mcp.CallToolResult {

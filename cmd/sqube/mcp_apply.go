@@ -102,7 +102,7 @@ func (s *agentServer) confirmed(c *agentCall, t *agent.Trial, question string) (
 	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil || p.Capabilities.Elicitation.Form == nil && p.Capabilities.Elicitation.URL != nil {
 		return nil, errors.New("this client can't ask a person to confirm (it lacks the capability elicitation), so nothing was written: a person can apply the change with sqube try --apply, or start the server with --no-confirmation")
 	}
-	message := fmt.Sprintf("%s In its trial, it %s\n\n%s\n\nCluster: %s, as %s. The change has the hash %.12s.", question, agent.Visible(t.Verdict), agent.Visible(shortened(t.Change)), c.config.Host, c.who(), t.Hash)
+	message := fmt.Sprintf("%s Cluster: %s, as %s. In its trial, it %s\n\n%s", question, c.where, c.who(), agent.Visible(t.Verdict), agent.Visible(shortened(t.Change)))
 	return &reply{secret: s.trials.Ask(t), ask: &mcp.ElicitParams{Message: message, RequestedSchema: map[string]any{
 		"type": "object", "required": []string{"apply"},
 		"properties": map[string]any{"apply": map[string]any{"type": "boolean", "title": "Apply it", "description": "Check it to have the change written to the cluster.", "default": false}},
@@ -121,12 +121,12 @@ func (c *agentCall) who() string {
 }
 
 // mostAsked is how many lines of a change a person is shown.
-const mostAsked = 40
+const mostAsked = 200
 
 func shortened(text string) string {
 	lines := strings.Split(text, "\n")
 	if len(lines) > mostAsked {
-		lines = append(lines[:mostAsked:mostAsked], fmt.Sprintf("and %d more", len(lines)-mostAsked))
+		lines = append(lines[:mostAsked:mostAsked], fmt.Sprintf("… and %d more lines", len(lines)-mostAsked))
 	}
 	return strings.Join(lines, "\n")
 }

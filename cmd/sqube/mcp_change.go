@@ -152,6 +152,22 @@ func (a *agentChange) words() string {
 	return strings.Join(lines, "\n")
 }
 
+// details is words with what is applied, for the person who confirms it.
+func (a *agentChange) details() (string, error) {
+	if a.delete {
+		return a.words(), nil
+	}
+	var parts []string
+	for _, t := range a.targets {
+		text, err := terminal.YAML(t.object.Object)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, "apply "+manifests.Name(t.object)+":\n"+string(text))
+	}
+	return strings.Join(parts, "\n"), nil
+}
+
 // within refuses a change that writes anything outside of namespaces.
 func (a *agentChange) within(namespaces []string) error {
 	if a.unknown {

@@ -65,6 +65,7 @@ func (o *servedAgents) complete(options *server.Options) error {
 type caller struct {
 	user     user.Info
 	config   *rest.Config
+	host     string // as which the client knows the server
 	annotate func(key, value string)
 }
 
@@ -90,7 +91,7 @@ func agentHandler(agents *mcp.Server, onBehalf func(context.Context) (*rest.Conf
 		if err != nil {
 			return nil, err
 		}
-		c := &caller{user: who, config: config, annotate: func(key, value string) { audit.AddAuditAnnotation(ctx, key, value) }}
+		c := &caller{user: who, config: config, host: r.Host, annotate: func(key, value string) { audit.AddAuditAnnotation(ctx, key, value) }}
 		return &auth.TokenInfo{UserID: who.GetName(), Extra: map[string]any{callerKey: c}}, nil
 	}, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(streamable)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,19 +101,19 @@ func agentHandler(agents *mcp.Server, onBehalf func(context.Context) (*rest.Conf
 	}))
 }
 
-// ofRequest returns the caller of a request to a server.
-func ofRequest(r *mcp.CallToolRequest) (*cluster, string, error) {
+// ofRequest returns a call by the user of a request to a server.
+func ofRequest(r *mcp.CallToolRequest) (*agentCall, error) {
 	var c *caller
 	if r.Extra != nil && r.Extra.TokenInfo != nil {
 		c, _ = r.Extra.TokenInfo.Extra[callerKey].(*caller)
 	}
 	if c == nil {
-		return nil, "", errors.New("this request has no user")
+		return nil, errors.New("this request has no user")
 	}
 	c.annotate(changes.GroupVersion.Group+"/"+toolAnnotation, r.Params.Name)
 	namespace := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: metav1.NamespaceDefault}}
 	own := &cluster{loader: clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), namespace)}
 	config := rest.CopyConfig(c.config)
 	config.UserAgent = agentName(r)
-	return own, c.user.GetName(), own.use(config)
+	return &agentCall{CallToolRequest: r, cluster: own, owner: c.user.GetName(), where: c.host}, own.use(config)
 }

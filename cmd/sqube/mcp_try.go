@@ -45,7 +45,7 @@ func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, word
 	if err := json.Unmarshal(text, &result); err != nil {
 		return nil, "", err
 	}
-	result.Tried.Source, result.Tried.Change = c.config.Host, words
+	result.Tried.Source, result.Tried.Change = c.where, words
 	hideSecrets(result.Tree)
 	hideSecrets(result.Elsewhere)
 	var out strings.Builder
@@ -111,8 +111,12 @@ func (s *agentServer) try(ctx context.Context, c *agentCall, in tryInput) (*repl
 	case result.Verdict == trial.RefusedChange:
 		answer.note += " It was refused, so there is nothing to apply."
 	default:
+		details, err := change.details()
+		if err != nil {
+			return nil, err
+		}
 		t := s.trials.Add(agent.Trial{
-			Owner: c.owner, Hash: hash, Verdict: verdictOf(result), Change: change.words(), Sure: result.Verdict == trial.AtRest, State: states,
+			Owner: c.owner, Hash: hash, Verdict: verdictOf(result), Change: details, Sure: result.Verdict == trial.AtRest, State: states,
 		})
 		shown.Trial, shown.Expires = t.ID, t.Expires.UTC().Format(time.RFC3339)
 		answer.note += fmt.Sprintf(" It can be applied until %s: call apply with trial=%q and the same change.", shown.Expires, t.ID)

@@ -118,7 +118,7 @@ func (c *cluster) applies(t *testing.T) {
 
 	p.asked, p.answer = nil, accept
 	a.shows("apply", arguments{"trial": trial, "manifest": blue}, "Applied", "sqube undo --transaction")
-	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "apply ConfigMap shop/paint") {
+	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "apply ConfigMap shop/paint") || !strings.Contains(p.asked[0], "color: blue") {
 		t.Errorf("the person was asked %q", p.asked)
 	}
 	if color := c.color(t, "shop"); color != "blue" {
