@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server/egressselector"
+	"k8s.io/utils/ptr"
 )
 
 // Allow adds an address, HOST:PORT, to Outbound, also while the server runs.
@@ -59,13 +60,36 @@ func (o *Options) limited(egress *egressselector.EgressSelector) (*egressselecto
 	return egressselector.NewEgressSelectorWithMap(limits), nil
 }
 
-// withoutCalls removes from a configuration the webhooks that a copy may not call.
+// Diverted is a webhook that is given another address.
+type Diverted struct {
+	Configuration, Name string
+	SideEffects         admissionv1.SideEffectClass
+	TimeoutSeconds      int32
+	// Client is where the webhook is, to be changed.
+	Client *admissionv1.WebhookClientConfig
+}
+
+// withoutCalls removes from a configuration the webhooks that a copy may not call, unless they are diverted.
 func (o *Options) withoutCalls(object any) {
 	switch c := object.(type) {
 	case *admissionv1.ValidatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			w := &c.Webhooks[i]
+			o.divert(Diverted{c.Name, w.Name, ptr.Deref(w.SideEffects, admissionv1.SideEffectClassUnknown), ptr.Deref(w.TimeoutSeconds, 0), &w.ClientConfig})
+		}
 		c.Webhooks = slices.DeleteFunc(c.Webhooks, func(w admissionv1.ValidatingWebhook) bool { return !o.mayCallWebhook(&w.ClientConfig) })
 	case *admissionv1.MutatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			w := &c.Webhooks[i]
+			o.divert(Diverted{c.Name, w.Name, ptr.Deref(w.SideEffects, admissionv1.SideEffectClassUnknown), ptr.Deref(w.TimeoutSeconds, 0), &w.ClientConfig})
+		}
 		c.Webhooks = slices.DeleteFunc(c.Webhooks, func(w admissionv1.MutatingWebhook) bool { return !o.mayCallWebhook(&w.ClientConfig) })
+	}
+}
+
+func (o *Options) divert(d Diverted) {
+	if o.Divert != nil && !o.mayCallWebhook(d.Client) {
+		o.Divert(d)
 	}
 }
 

@@ -85,7 +85,9 @@ type Options struct {
 	// of admission at other addresses are left out, as if they were not configured.
 	CopyOf   string
 	Outbound []string
-	allowed  sync.Map // more of Outbound
+	// Divert is asked about each webhook of a copy that the server may not call, and can give it an address that it may call. Optional.
+	Divert  func(Diverted)
+	allowed sync.Map // more of Outbound
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.

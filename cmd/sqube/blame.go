@@ -46,13 +46,17 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.load(); err != nil {
 		return err
 	}
-	width := 0
-	if out, ok := cmd.OutOrStdout().(*os.File); ok {
-		if columns, _, err := term.GetSize(int(out.Fd())); err == nil {
-			width = columns
+	return o.write(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), widthOf(cmd.OutOrStdout()))
+}
+
+// widthOf returns the width of the terminal that is written to; 0 if it is none.
+func widthOf(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return columns
 		}
 	}
-	return o.write(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), width)
+	return 0
 }
 
 // write writes the object, in lines of a width, 0 for any.

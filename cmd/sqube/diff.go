@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
 )
@@ -137,10 +138,7 @@ type named struct {
 }
 
 func (n named) String() string {
-	if n.namespace != "" {
-		return fmt.Sprintf("%s %s/%s", n.resource, n.namespace, n.name)
-	}
-	return fmt.Sprintf("%s %s", n.resource, n.name)
+	return report.Name(n.resource, n.namespace, n.name)
 }
 
 // differ compares objects. One after the other, so that it does not take memory for all.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,7 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := os.Setenv("TMPDIR", folder); err != nil { // what is left behind when it is interrupted is removed with it
 		return err
 	}
+	o.namespaces = append(o.namespaces, o.apply.namespace)
 	options := trial.Options{For: o.span, Save: o.save}
 	if err := o.change(cmd, args, &options); err != nil { // files are read before a cluster is
 		return err
@@ -137,6 +139,9 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	return nil
 }
+
+// namespace is that of the change: --namespace, or the context's.
+func (o *tryOptions) namespace() string { return cmp.Or(o.apply.namespace, o.ownNamespace) }
 
 // interrupted returns why ctx has ended instead of an error that followed from it.
 func interrupted(ctx context.Context, err error) error {
@@ -165,6 +170,9 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 		return nil
 	}
 	manifests.Sort(objects)
+	for _, object := range objects {
+		o.namespaces = append(o.namespaces, object.GetNamespace())
+	}
 	to.Words = "apply " + o.apply.filesInWords()
 	to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
 		return o.applyInCopy(ctx, config, objects, answers)
@@ -195,5 +203,8 @@ func (o *tryOptions) print(cmd *cobra.Command, result *trial.Result) error {
 		}
 		return err
 	}
-	return report.Text(cmd.OutOrStdout(), result, 0)
+	if o.output == "markdown" {
+		return report.Markdown(cmd.OutOrStdout(), result)
+	}
+	return report.Text(cmd.OutOrStdout(), result, widthOf(cmd.OutOrStdout()))
 }

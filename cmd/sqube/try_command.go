@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -46,6 +47,7 @@ func (o *tryOptions) command(cmd *cobra.Command, args []string, to *trial.Option
 	if _, err := exec.LookPath(r.lines[0][0]); err != nil {
 		return terminal.OneLine(err)
 	}
+	o.helm = filepath.Base(r.lines[0][0]) == "helm"
 	to.Command = r.run
 	return nil
 }
@@ -73,7 +75,7 @@ func kubectlLines(kubectl string, words []string) [][]string {
 
 // run runs the commands. It is called while the copy's time waits for them.
 func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *trial.Answers) (err error) {
-	g, err := gateway.Open(config, gateway.Options{Context: cmp.Or(r.o.contextName, "trial"), Namespace: r.o.namespaceOfCommand()})
+	g, err := gateway.Open(config, gateway.Options{Context: cmp.Or(r.o.contextName, "trial"), Namespace: r.o.namespace()})
 	if err != nil {
 		return err
 	}
@@ -104,14 +106,6 @@ func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *t
 	return nil
 }
 
-// namespaceOfCommand is that of the command's kubeconfig.
-func (o *tryOptions) namespaceOfCommand() string {
-	if o.apply.namespace != "" {
-		return o.apply.namespace
-	}
-	return o.ownNamespace
-}
-
 // environment returns that of a command: nothing in it leads to another cluster.
 func environment(g *gateway.Gateway) []string {
 	own := slices.DeleteFunc(os.Environ(), func(variable string) bool {
@@ -125,35 +119,49 @@ func environment(g *gateway.Gateway) []string {
 // killAfterInterrupt is how long processes may take to end when they are interrupted.
 const killAfterInterrupt = 3 * time.Second
 
-// runGroup runs a command and ends it, with the processes that it has started, when ctx ends.
+// runGroup runs a command, and ends the processes that it has started with it. If ctx ends first, they are interrupted, as by Ctrl+C.
 func runGroup(ctx context.Context, line, environment []string, in io.Reader, out io.Writer) error {
+	output, end, err := os.Pipe() // which Wait does not wait for, as it would for other writers
+	if err != nil {
+		return err
+	}
+	defer output.Close()
 	c := exec.Command(line[0], line[1:]...)
-	c.Env, c.Stdout, c.Stderr = environment, out, out
+	c.Env, c.Stdout, c.Stderr = environment, end, end
 	if !onTerminal(in) { // reading from it would stop a group in the background
 		c.Stdin = in
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.WaitDelay = killAfterInterrupt // for processes that keep its output open
-	if err := c.Start(); err != nil {
+	err = c.Start()
+	_ = end.Close()
+	if err != nil {
 		return err
 	}
-	group := -c.Process.Pid
-	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }() // what it has left behind
-	ended := make(chan error, 1)
+	copied, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(out, output) // until the last process has ended
+	}()
 	go func() { ended <- c.Wait() }()
+	group := -c.Process.Pid
 	select {
-	case err := <-ended:
-		return err
+	case err = <-ended:
 	case <-ctx.Done():
+		_ = syscall.Kill(group, syscall.SIGINT)
+		select {
+		case err = <-ended:
+		case <-time.After(killAfterInterrupt):
+			_ = syscall.Kill(group, syscall.SIGKILL)
+			err = <-ended
+		}
+		err = errors.Join(context.Cause(ctx), err)
 	}
-	_ = syscall.Kill(group, syscall.SIGINT) // as Ctrl+C does
+	_ = syscall.Kill(group, syscall.SIGKILL) // what it has left behind
 	select {
-	case err := <-ended:
-		return errors.Join(context.Cause(ctx), err)
-	case <-time.After(killAfterInterrupt):
+	case <-copied:
+	case <-time.After(time.Second): // somebody in another group has its output
 	}
-	_ = syscall.Kill(group, syscall.SIGKILL)
-	return errors.Join(context.Cause(ctx), <-ended)
+	return err
 }
 
 // lastLine keeps the last line that is written to it.

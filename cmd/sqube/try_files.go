@@ -24,7 +24,7 @@ func (o *tryOptions) applyInCopy(ctx context.Context, config *rest.Config, objec
 	a := o.apply
 	config = rest.CopyConfig(config)
 	config.WarningHandler = answers
-	a.loader = clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: o.ownNamespace}})
+	a.loader = clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: o.namespace()}})
 	if err := a.use(config); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (o *tryOptions) applyInCopy(ctx context.Context, config *rest.Config, objec
 	definitions, rest := manifests.Defined(objects)
 	apply := func(objects []manifests.Object) (applied []manifests.Object) {
 		for _, object := range objects {
-			if err := a.applyOne(ctx, client, object, o.ownNamespace); err != nil {
+			if err := a.applyOne(ctx, client, object, o.namespace()); err != nil {
 				answers.Refuse(manifests.Name(object.Unstructured), err)
 				continue
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,14 +13,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
@@ -39,9 +35,12 @@ type trySource struct {
 	copied
 	encryption encryption.Options
 	reuse      time.Duration
+	outbound   []string
 
-	ownNamespace string // of the context, or "default"
-	contextName  string // of the kubeconfig; "" for a source that is no cluster
+	ownNamespace string   // of the context, or "default"
+	contextName  string   // of the kubeconfig; "" for a source that is no cluster
+	helm         bool     // the command needs the releases of Helm
+	namespaces   []string // in which the change is made, as far as is known
 }
 
 func (s *trySource) addFlags(cmd *cobra.Command) {
@@ -56,6 +55,7 @@ func (s *trySource) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&s.options.Secrets, "secrets", false, "Copy the values of Secrets from the cluster.")
 	fs.StringSliceVar(&s.options.Namespaces, "only-namespaces", nil, "Copy only objects in these namespaces of the cluster. If unset, all.")
 	fs.StringSliceVar(&s.options.Without, "without", nil, "Resources of the cluster that are not copied, such as events or leases.coordination.k8s.io.")
+	fs.StringSliceVar(&s.outbound, "outbound", nil, "Addresses, HOST or HOST:PORT, of webhooks that the copy may call, as a dry run: those without side effects. '*' for all. Those of Services are called at NAME.NAMESPACE.svc. If unset, none: the result says which would have been called.")
 	fs.DurationVar(&s.reuse, "reuse", 0, "Keep the copy of the cluster in a private folder, and use one that is not older than this, such as 10m.")
 	addEncryptionFlag(cmd, &s.encryption)
 }
@@ -75,6 +75,12 @@ func (s *trySource) prepare(cmd *cobra.Command, folder string, to *trial.Options
 	if len(as.ImpersonateGroups) > 0 && as.Impersonate == "" {
 		return errors.New("--as-group needs --as")
 	}
+	if s.helm {
+		if s.reuse != 0 {
+			return errors.New("Helm keeps its releases in Secrets, whose values --reuse does not keep: leave it out")
+		}
+		s.options.SecretTypes = []corev1.SecretType{"helm.sh/release.v1"}
+	}
 	o := server.NewOptions()
 	o.InMemory, o.Encryption = true, s.encryption
 	to.From = filepath.Join(folder, "cluster.db")
@@ -89,6 +95,12 @@ func (s *trySource) prepare(cmd *cobra.Command, folder string, to *trial.Options
 	if as.Impersonate != "" {
 		to.User, to.Groups = as.Impersonate, groupsOf(as.Impersonate, as.ImpersonateGroups)
 	}
+	if s.config != nil {
+		if err := s.askRights(cmd.Context(), as.Impersonate, as.ImpersonateGroups, to); err != nil {
+			return terminal.OneLine(fmt.Errorf("asking %s what %s may do: %w", s.config.Host, to.User, err))
+		}
+	}
+	to.Outbound = s.outbound
 	own := copied{from: to.From}
 	ranges := own.serviceRanges(cmd.Context())
 	to.Configure = func(o *server.Options) {
@@ -100,12 +112,17 @@ func (s *trySource) prepare(cmd *cobra.Command, folder string, to *trial.Options
 	return nil
 }
 
-// groupsOf returns the groups of a user that is named with --as: those that a cluster would add, too.
-func groupsOf(name string, groups []string) []string {
-	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
-		groups = append(slices.Clone(groups), serviceaccount.MakeGroupNames(namespace)...)
+// askRights asks the cluster what the user may do.
+func (s *trySource) askRights(ctx context.Context, as string, groups []string, to *trial.Options) (err error) {
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: as, Groups: groups}
+	namespaces := slices.DeleteFunc(append(s.namespaces, s.ownNamespace), func(name string) bool { return name == "" })
+	slices.Sort(namespaces)
+	to.Grants, err = grantsOf(ctx, config, slices.Compact(namespaces))
+	if apierrors.IsForbidden(err) { // who may not impersonate relies on what the copy says
+		return nil
 	}
-	return append(slices.Clone(groups), user.AllAuthenticated)
+	return err
 }
 
 // fromBackup copies a source that is no cluster.
@@ -177,6 +194,9 @@ func (s *trySource) copyCluster(cmd *cobra.Command, file string, to *trial.Optio
 		return err
 	}
 	for key, objects := range report.skipped {
+		if strings.HasSuffix(key.resource, ".sqube.io") || strings.HasPrefix(key.resource, "leases.") { // of the server itself
+			continue
+		}
 		what := key.resource
 		if objects.count > 0 {
 			what += " " + objects.String()
@@ -184,6 +204,9 @@ func (s *trySource) copyCluster(cmd *cobra.Command, file string, to *trial.Optio
 		to.Missing = append(to.Missing, strings.Join(strings.Fields(what+": "+key.reason), " "))
 	}
 	slices.Sort(to.Missing)
+	if slices.ContainsFunc(to.Missing, func(line string) bool { return strings.HasPrefix(line, "namespaces:") }) { // they can't be read, but are there
+		to.Namespaces = append(slices.Clone(s.options.Namespaces), s.ownNamespace)
+	}
 	return nil
 }
 
@@ -212,42 +235,4 @@ func (s *trySource) kept(to *trial.Options) (string, error) {
 	}
 	same := fmt.Sprintf("%q", []any{s.config.Host, s.config.CAData, s.config.CAFile, s.contextName, to.User, to.Groups, s.options.Namespaces, s.options.Without})
 	return filepath.Join(folder, fmt.Sprintf("%x.db", sha256.Sum256([]byte(same)))), nil
-}
-
-// whoAmI returns the user of a configuration, as the cluster knows it.
-func whoAmI(ctx context.Context, config *rest.Config) (name string, groups []string, err error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return "", nil, err
-	}
-	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} { // from 1.28, 1.27, 1.26 on
-		asked := fmt.Appendf(nil, `{"apiVersion":"authentication.k8s.io/%s","kind":"SelfSubjectReview"}`, version)
-		answer, failed := client.RESTClient().Post().AbsPath("/apis/authentication.k8s.io", version, "selfsubjectreviews").
-			SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(asked).DoRaw(ctx)
-		if err = failed; err == nil {
-			var review authenticationv1.SelfSubjectReview
-			err = json.Unmarshal(answer, &review)
-			return review.Status.UserInfo.Username, review.Status.UserInfo.Groups, err
-		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-			return "", nil, err
-		}
-	}
-	if name, groups, ok := subject(config); ok {
-		return name, groups, nil
-	}
-	return "", nil, fmt.Errorf("%w; say it with --as and --as-group", err)
-}
-
-// subject returns the user in a client certificate, if there is one.
-func subject(config *rest.Config) (name string, groups []string, ok bool) {
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return "", nil, false
-	}
-	found, err := cert.ParseCertsPEM(config.CertData)
-	if err != nil {
-		return "", nil, false
-	}
-	s := found[0].Subject
-	return s.CommonName, append(slices.Clone(s.Organization), user.AllAuthenticated), true
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
@@ -38,8 +38,8 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 		if authors := changesLine(step.Undoes); authors != "" && step.Action != undo.Leave {
 			line("    ", "takes back %s", authors)
 		}
-		for _, d := range step.Diff {
-			line("    ", "%s: %s → %s", d.Path, cmp.Or(d.From, "(none)"), cmp.Or(d.To, "(none)"))
+		for _, field := range report.Fields(step.Diff) {
+			line("    ", "%s", field)
 		}
 		for _, w := range step.Warnings {
 			line("    ", "warning: %s", w)
@@ -78,7 +78,7 @@ func shell(text string) string {
 func headline(s *undo.Step) string {
 	o := s.Object
 	version, _ := schema.ParseGroupVersion(o.APIVersion)
-	text := fmt.Sprintf("%-6s  %s", s.Action, named{schema.GroupResource{Group: version.Group, Resource: o.Resource}, o.Namespace, o.Name})
+	text := fmt.Sprintf("%-6s  %s", s.Action, report.Name(schema.GroupResource{Group: version.Group, Resource: o.Resource}, o.Namespace, o.Name))
 	if s.Result != "" {
 		text += " (" + map[undo.Result]string{undo.Done: "done", undo.Failed: "failed", undo.NotTried: "not tried"}[s.Result] + ")"
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,8 @@ import (
 type Options struct {
 	// Secrets keeps the values of Secrets. Otherwise they are replaced by as many letters x, and never stored.
 	Secrets bool
+	// SecretTypes are those whose values are kept nevertheless.
+	SecretTypes []corev1.SecretType
 	// Namespaces limits objects with a namespace to these; none for all.
 	Namespaces []string
 	// Without leaves out resources, such as events or leases.coordination.k8s.io.
@@ -329,7 +332,7 @@ func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*R
 	data := o.data(r.GroupVersion().String(), r.kind)
 	if r.GroupResource() == (schema.GroupResource{Resource: "secrets"}) && !c.options.Secrets {
 		var err error
-		if data, err = withoutValues(data); err != nil {
+		if data, err = withoutValues(data, c.options.SecretTypes); err != nil {
 			return fmt.Errorf("hiding the values of Secret %s/%s: %w", o.namespace, o.name, err)
 		}
 	}

@@ -3,6 +3,7 @@ package kubecopy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -145,8 +146,8 @@ func fields(message []byte, yield func(protowire.Number, []byte) error) error {
 	return nil
 }
 
-// withoutValues replaces the values of a Secret by as many letters x.
-func withoutValues(data []byte) ([]byte, error) {
+// withoutValues replaces the values of a Secret by as many letters x, unless its type is kept.
+func withoutValues(data []byte, kept []corev1.SecretType) ([]byte, error) {
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {
 		return nil, err
@@ -154,6 +155,9 @@ func withoutValues(data []byte) ([]byte, error) {
 	secret, ok := decoded.(*corev1.Secret)
 	if !ok {
 		return nil, fmt.Errorf("it is a %T", decoded)
+	}
+	if slices.Contains(kept, secret.Type) {
+		return data, nil
 	}
 	for key, value := range secret.Data {
 		secret.Data[key] = []byte(strings.Repeat("x", len(value)))

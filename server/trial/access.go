@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +56,8 @@ func (a *access) note(answer *http.Response) {
 	for _, w := range warnings {
 		a.answers.Warn(w.Text)
 	}
-	if !refusing(answer.Request.Method, answer.StatusCode) {
+	evicting := strings.HasSuffix(answer.Request.URL.Path, "/eviction") && answer.StatusCode == http.StatusTooManyRequests
+	if !evicting && !refusing(answer.Request.Method, answer.StatusCode) {
 		return
 	}
 	const most = 1 << 20
@@ -67,6 +69,10 @@ func (a *access) note(answer *http.Response) {
 	var status metav1.Status
 	if json.Unmarshal(text, &status) != nil || status.Status != metav1.StatusFailure { // it is protobuf
 		status = metav1.Status{Code: int32(answer.StatusCode), Message: answer.Request.Method + " " + answer.Request.URL.Path + ": " + answer.Status}
+	}
+	if evicting {
+		a.answers.block(answer.Request.URL.Path, &status)
+		return
 	}
 	object := ""
 	if d := status.Details; d != nil && d.Name != "" {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Answers gathers what the API answers to those who make a change. It is safe for concurrent use.
@@ -17,6 +18,7 @@ type Answers struct {
 	warnings []string
 	reasons  []string
 	unsure   []Refusal // of requests of a command, which can go on without them
+	blocked  []*Hold   // Pods that a budget keeps
 }
 
 // Refuse notes that the API has refused a request about an object.
@@ -70,6 +72,28 @@ func (a *Answers) commandRefused(r Refusal) {
 	}
 }
 
+// block notes that a disruption budget keeps a Pod, by the path and the answer of a request to evict it.
+func (a *Answers) block(path string, status *metav1.Status) {
+	parts := strings.Split(strings.Trim(path, "/"), "/") // api/v1/namespaces/NAMESPACE/pods/NAME/eviction
+	if len(parts) != 7 {
+		return
+	}
+	h := &Hold{Kind: "budget", Object: Reference{APIVersion: "v1", Kind: "Pod", Resource: "pods", Namespace: parts[3], Name: parts[5]}, Message: status.Message, Times: 1}
+	if d := status.Details; d != nil && len(d.Causes) > 0 {
+		h.Message = d.Causes[0].Message
+	}
+	_, h.By = stoppedBy(h.Message)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, other := range a.blocked {
+		if other.Object == h.Object {
+			other.Times++
+			return
+		}
+	}
+	a.blocked = append(a.blocked, h)
+}
+
 // commandEnded decides what refused requests of a command mean.
 func (a *Answers) commandEnded() {
 	a.mu.Lock()
@@ -89,6 +113,9 @@ func (a *Answers) into(r *Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.Refused, r.Warnings, r.Reasons = append(a.refused, r.Refused...), append(a.warnings, r.Warnings...), append(a.reasons, r.Reasons...)
+	for _, h := range a.blocked {
+		r.Held = append(r.Held, *h)
+	}
 }
 
 // refusing reports whether an answer with a code says that a request was not allowed or not valid, rather than that it came too early or

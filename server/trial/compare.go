@@ -44,6 +44,7 @@ func compare(ctx context.Context, trial, twin *outcome, answers *Answers) (*Resu
 		return nil, err
 	}
 	c.findEvents()
+	c.placeHeld()
 	c.findPending()
 	c.findEvicted()
 	c.findNotRun()
@@ -207,6 +208,9 @@ func (c *comparison) add(e *effect, without, with map[string]any) {
 		}
 	}
 	c.relate(e, last)
+	if removed := decode(l.removed); removed != nil && e.key.GroupResource == pods {
+		e.node = text(removed, "spec", "nodeName")
+	}
 	e.Object = &Object{Reference: c.reference(l.key, last), By: l.by(), Writes: len(l.writes)}
 	e.UID = l.uid
 	of := c.trial
@@ -219,12 +223,11 @@ func (c *comparison) add(e *effect, without, with map[string]any) {
 	}
 	e.Operation = operation(e, without, with)
 	e.State = e.state.text
-	if e.State == "" && e.was.text != "" && with != nil && without != nil {
+	if e.State == "" && e.was.bad && with != nil {
 		e.State = "no longer " + e.was.text
 	}
-	same := without != nil && with != nil && len(e.Diff) == 0 && e.state == e.was && e.Operation == Changed
-	if same && !e.root {
-		return
+	if without != nil && with != nil && len(e.Diff) == 0 && (e.absent || e.state == e.was && e.Operation == Changed) && (!e.root || len(e.By) == 1) {
+		return // it is the same, or would only have another status; what the user has written again counts if somebody has taken it back
 	}
 	c.effects = append(c.effects, e)
 	c.byKey[e.key] = e
@@ -257,7 +260,7 @@ func operation(e *effect, without, with map[string]any) Operation {
 
 // recreated reports whether the object existed, and another one has its name now.
 func (l *life) recreated() bool {
-	return l.existed && l.exists && slices.ContainsFunc(l.writes, func(w write) bool { return w.done == "create" })
+	return l.existed && l.exists && l.removed != nil
 }
 
 // differences returns the fields in which two versions of an object differ. It changes them.

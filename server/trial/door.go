@@ -28,8 +28,7 @@ type door struct {
 	close   sync.Once
 	entered chan struct{} // closed when the first visitor comes
 	enters  sync.Once
-	active  atomic.Int64 // when a byte went through last, in nanoseconds of the outside
-	started time.Time
+	active  atomic.Int64 // how often bytes went through: inside, nobody knows the time outside
 
 	patience time.Duration // how long, in the time inside, visitors may wait without a write
 	waited   atomic.Int64  // how long they have
@@ -52,15 +51,14 @@ type visitor struct {
 // openDoor is called outside.
 func openDoor(patience time.Duration) *door {
 	d := &door{
-		events: make(chan event), ticks: make(chan time.Duration), closed: make(chan struct{}), entered: make(chan struct{}), started: time.Now(),
+		events: make(chan event), ticks: make(chan time.Duration), closed: make(chan struct{}), entered: make(chan struct{}),
 		patience: patience, tired: make(chan struct{}),
 	}
-	d.touch()
 	go d.tick()
 	return d
 }
 
-func (d *door) touch() { d.active.Store(int64(time.Since(d.started))) }
+func (d *door) touch() { d.active.Add(1) }
 
 // wrote notes that a visitor has asked for a change.
 func (d *door) wrote() { d.waited.Store(0) }
@@ -114,12 +112,9 @@ func (d *door) tick() {
 	}
 	step, last := firstStep, int64(0)
 	for {
-		active := d.active.Load()
-		if active != last {
+		if active := d.active.Load(); active != last {
 			step, last = firstStep, active
-		}
-		if rest := quiet - (time.Since(d.started) - time.Duration(active)); rest > 0 {
-			time.Sleep(rest)
+			time.Sleep(quiet)
 			continue
 		}
 		select {

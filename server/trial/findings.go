@@ -54,6 +54,9 @@ func (c *comparison) findEvents() {
 	slices.SortStableFunc(c.result.Events, func(a, b Event) int { return -cmp.Compare(warns(a), warns(b)) })
 }
 
+// combined is how the message of an Event begins that stands for several.
+const combined = "(combined from similar events): "
+
 func warns(e Event) int {
 	if e.Type == corev1.EventTypeWarning {
 		return 1
@@ -67,7 +70,7 @@ func (c *comparison) event(of *outcome, l *life) *happened {
 	group, _ := schema.ParseGroupVersion(text(involved, "apiVersion"))
 	kind := group.WithKind(text(involved, "kind"))
 	e := &happened{Event: Event{
-		Type: text(o, "type"), Reason: text(o, "reason"), Message: text(o, "message"), At: c.after(of, l.writes[0].at),
+		Type: text(o, "type"), Reason: text(o, "reason"), Message: strings.TrimPrefix(text(o, "message"), combined), At: c.after(of, l.writes[0].at),
 		Object: Reference{APIVersion: text(involved, "apiVersion"), Kind: kind.Kind, Namespace: text(involved, "namespace"), Name: text(involved, "name")},
 		Times:  int(max(1, number(o, "count"), number(o, "series", "count"))),
 	}}
@@ -173,7 +176,11 @@ func (c *comparison) findEvicted() {
 		if e.key.GroupResource != pods || e.absent {
 			continue
 		}
-		disrupted := condition(decode(e.life.after), string(corev1.DisruptionTarget))
+		left := e.life.after
+		if e.life.removed != nil {
+			left = e.life.removed
+		}
+		disrupted := condition(decode(left), string(corev1.DisruptionTarget))
 		if text(disrupted, "status") != string(metav1.ConditionTrue) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,8 @@ func normal(resource schema.GroupResource, object map[string]any) map[string]any
 	case endpoints, endpointSlices: // the addresses of Pods
 		delete(object, "subsets")
 		delete(object, "endpoints")
+	case nodes:
+		withoutTaints(spec)
 	case claims:
 		delete(spec, "volumeName")
 	case volumes:
@@ -76,16 +79,22 @@ func withoutAnnotations(metadata map[string]any) {
 	}
 }
 
+// withoutTaints removes the taints that say what the conditions of a node say.
+func withoutTaints(spec map[string]any) {
+	if spec == nil {
+		return
+	}
+	taints := slices.DeleteFunc(items(spec, "taints"), func(taint any) bool { return strings.HasPrefix(text(taint, "key"), "node.kubernetes.io/") })
+	if spec["taints"] = taints; len(taints) == 0 {
+		delete(spec, "taints")
+	}
+}
+
 // withoutToken removes the volume of a Pod's token, whose name is random.
 func withoutToken(spec map[string]any) {
 	token := func(item any) bool { return strings.HasPrefix(text(item, "name"), "kube-api-access-") }
 	remove := func(from map[string]any, name string) {
-		var kept []any
-		for _, item := range items(from, name) {
-			if !token(item) {
-				kept = append(kept, item)
-			}
-		}
+		kept := slices.DeleteFunc(items(from, name), token)
 		if from[name] = kept; len(kept) == 0 {
 			delete(from, name)
 		}

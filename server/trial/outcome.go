@@ -17,14 +17,15 @@ import (
 
 // outcome is what happened in one copy from the change on.
 type outcome struct {
-	begin   time.Time
-	end     time.Time
-	user    string // who made the change
-	nodes   int    // that were simulated
-	objects int
-	served  served
-	lives   map[key]*life
-	events  []*life
+	webhooks *webhooks
+	begin    time.Time
+	end      time.Time
+	user     string // who made the change
+	nodes    int    // that were simulated
+	objects  int
+	served   served
+	lives    map[key]*life
+	events   []*life
 	// versions calls a function with the versions of an object, the oldest first, from the one before the change on.
 	versions func(l *life, yield func(w *write, object map[string]any)) error
 }
@@ -49,6 +50,7 @@ type life struct {
 	existed, exists bool
 	uid             types.UID
 	before, after   []byte // JSON; after is the last version of an object that is gone
+	removed         []byte // the last version of the one before, if another has its name now
 	writes          []write
 }
 
@@ -97,8 +99,7 @@ func collect(ctx context.Context, log *changes.Log, revision int64, out *outcome
 	passing := map[key]int{}
 	for k, l := range out.lives {
 		if !l.existed && !l.exists {
-			alike := key{k.GroupResource, k.namespace, withoutCounts(k.name)}
-			if passing[alike]++; passing[alike] > mostPassing {
+			if passing[k.alike()]++; passing[k.alike()] > mostPassing {
 				continue
 			}
 		}
@@ -130,6 +131,14 @@ func (l *life) read(ctx context.Context, log *changes.Log) error {
 	l.before, l.after = first.Before, last.After
 	if !l.exists {
 		l.after = last.Before
+		return nil
+	}
+	for i := len(l.writes) - 1; i >= 0; i-- {
+		if e := l.writes[i].entry; l.writes[i].done == "delete" {
+			err := log.Read(ctx, e)
+			l.removed = e.Before
+			return err
+		}
 	}
 	return nil
 }
@@ -178,6 +187,9 @@ func (k key) String() string {
 	}
 	return k.GroupResource.String() + " " + k.namespace + "/" + k.name
 }
+
+// alike is what the keys have in common of objects that differ in generated parts of their names, such as the Jobs of a CronJob.
+func (k key) alike() key { return key{k.GroupResource, k.namespace, withoutCounts(k.name)} }
 
 // author returns a short name of who changed something: deployment-controller.
 func author(user, impersonated string) string {

@@ -80,7 +80,12 @@ func moments(e *effect) func(map[string]any) string {
 		return stateOf(resource, o).text
 	}
 	switch resource {
-	case deployments, statefulSets, daemonSets, jobs, namespaces:
+	case jobs:
+		if len(e.owners) > 0 { // by a CronJob
+			return nil
+		}
+		return progress
+	case deployments, statefulSets, daemonSets, namespaces:
 		return progress
 	case nodes:
 		return func(o map[string]any) string { return cmp.Or(progress(o), "ready") }

@@ -114,12 +114,10 @@ func (c *comparison) place() {
 		}
 		for _, parent := range e.parents {
 			if e.parent == nil {
-				c.under(e, c.byKey[parent])
+				c.under(e, c.byKey[parent].placeFor(e))
 			}
 		}
-		if e.parent == nil && slices.Contains(e.By, "clusterrole-aggregation-controller") {
-			c.under(e, c.first(func(r *effect) bool { return r.root && r.key.GroupResource == clusterRoles }))
-		}
+		c.under(e, c.source(e))
 	}
 	for _, e := range c.effects {
 		if e.parent == nil && e.matches != nil && !e.root {
@@ -128,6 +126,62 @@ func (c *comparison) place() {
 			}).top())
 		}
 	}
+}
+
+// source returns what the user has changed and an object is made from, that does not name it.
+func (c *comparison) source(e *effect) *effect {
+	of, is := schema.GroupResource{}, func(*effect) bool { return true }
+	switch {
+	case e.key.GroupResource == apiServices:
+		_, group, _ := strings.Cut(e.key.name, ".")
+		of, is = definitions, func(d *effect) bool { return strings.HasSuffix(d.key.name, "."+group) }
+	case slices.Contains(e.By, "clusterrole-aggregation-controller"):
+		of = clusterRoles
+	}
+	return c.first(func(r *effect) bool { return r.root && r.key.GroupResource == of && is(r) })
+}
+
+// placeFor returns where something is placed that belongs to an object: of endpoints of Pods, below what the Pods are of.
+func (e *effect) placeFor(other *effect) *effect {
+	if other.key.GroupResource != endpointSlices && other.key.GroupResource != endpoints {
+		return e
+	}
+	for e != nil && e.parent != nil && (e.key.GroupResource == pods || e.key.GroupResource == replicaSets) {
+		e = e.parent
+	}
+	return e
+}
+
+// placeHeld places what was stopped below what stopped it, if the user has changed that.
+func (c *comparison) placeHeld() {
+	for _, h := range c.result.Held {
+		by := c.first(func(r *effect) bool { return r.root && r.Name == h.By && slices.Contains(stoppers[h.Kind], r.Resource) })
+		if by == nil {
+			continue
+		}
+		version, _ := schema.ParseGroupVersion(h.Object.APIVersion)
+		held := key{schema.GroupResource{Group: version.Group, Resource: h.Object.Resource}, h.Object.Namespace, h.Object.Name}
+		for _, e := range c.effects {
+			if e.parent == nil && !e.root && (e.key.alike() == held.alike() || c.owned(e, held)) {
+				c.under(e, by)
+			}
+		}
+	}
+}
+
+// stoppers are the resources of what stops requests, by the kind of a Hold.
+var stoppers = map[string][]string{
+	"quota": {"resourcequotas"}, "policy": {"validatingadmissionpolicies"}, "webhook": {"validatingwebhookconfigurations", "mutatingwebhookconfigurations"},
+}
+
+// owned reports whether an object is another's, in either copy.
+func (c *comparison) owned(e *effect, by key) bool {
+	for _, o := range e.owners {
+		if resource, _, ok := c.trial.served.ResourceOf(o.GroupKind()); ok && (key{resource, e.key.namespace, o.name}).alike() == by.alike() {
+			return true
+		}
+	}
+	return false
 }
 
 // owner returns the effect on an owner, or on the owner of that.
@@ -211,7 +265,7 @@ func (c *comparison) replace() {
 
 // placeEvicted places a Pod that the user has removed from a node below the node, if the user changed that as well.
 func (c *comparison) placeEvicted(e *effect) {
-	if e.key.GroupResource == pods && e.Operation == Deleted && len(e.owners) > 0 {
+	if e.key.GroupResource == pods && (e.Operation == Deleted || e.Operation == Replaced) && len(e.owners) > 0 {
 		if node := c.byKey[key{nodes, "", e.node}]; node != nil && node.root {
 			c.under(e, node)
 		}

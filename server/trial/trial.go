@@ -24,8 +24,14 @@ type Options struct {
 	// User and Groups make the change.
 	User   string
 	Groups []string
+	// Grants are what the user may do besides what the copy says: clusters know other ways than RBAC, and a user may not be able to read it.
+	Grants []Grant
+	// Namespaces are there, even if they could not be copied.
+	Namespaces []string
 	// For is how long the cluster is watched after the change.
 	For time.Duration
+	// Outbound are addresses, HOST or HOST:PORT, of webhooks that are called. Those of Services are at NAME.NAMESPACE.svc:PORT.
+	Outbound []string
 	// Configure changes the options of the servers. Optional.
 	Configure func(*server.Options)
 	// Save is a new file that gets the trial's database at the end, with all that happened. Optional.
@@ -51,6 +57,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := servertest.PrepareVirtual(); err != nil {
 		return nil, err
 	}
+	outside, err := prepareWebhooks(o.Outbound)
+	if err != nil {
+		return nil, err
+	}
 	answers := &Answers{}
 	change := func(ctx context.Context, config *rest.Config) error { return o.Change(ctx, config, answers) }
 	if o.Command != nil {
@@ -66,7 +76,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	twins, end, results := make(chan twin, 1), make(chan time.Time, 1), make(chan ended, 1) // the time is that of the trial
 	go inBubbles(func() {
-		out, err := o.run(change, func(t time.Time) time.Time { end <- t; return t })
+		out, err := o.run(outside, change, func(t time.Time) time.Time { end <- t; return t })
 		close(end)
 		var result *Result
 		if err == nil {
@@ -75,6 +85,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 				result, err = compare(context.Background(), out, other.outcome, answers)
 			}
 			if err == nil {
+				result.Webhooks = out.webhooks.moreThan(other.outcome.webhooks)
 				result.Tried = Tried{
 					Source: o.Source, Change: o.Words, User: o.User, Missing: o.Missing,
 					Begin: out.begin, For: Duration(out.end.Sub(out.begin)), Nodes: out.nodes, Objects: out.objects,
@@ -83,7 +94,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		results <- ended{result, err}
 	}, func() {
-		out, err := o.run(nil, func(t time.Time) time.Time { // the twin's time stands still while it waits
+		out, err := o.run(outside, nil, func(t time.Time) time.Time { // the twin's time stands still while it waits
 			if end, ok := <-end; ok {
 				return end
 			}
@@ -131,13 +142,14 @@ func (o *Options) commanded(ctx context.Context, answers *Answers) func(context.
 func historyOf(span time.Duration) time.Duration { return max(24*time.Hour, 4*span) }
 
 // run runs a copy. until gets the time until which it would be watched, and returns that until which it is.
-func (o *Options) run(change func(context.Context, *rest.Config) error, until func(time.Time) time.Time) (*outcome, error) {
+func (o *Options) run(outside *outsideWebhooks, change func(context.Context, *rest.Config) error, until func(time.Time) time.Time) (*outcome, error) {
 	ctx := context.Background() // of the bubble: one from outside would stop its clock
-	w, err := o.begin(ctx)
+	w, err := o.begin(ctx, outside)
 	if err != nil {
 		return nil, err
 	}
-	out := &outcome{begin: time.Now(), user: o.User, nodes: len(w.nodes.Load().Names())}
+	w.webhooks.begin()
+	out := &outcome{begin: time.Now(), webhooks: w.webhooks, user: o.User, nodes: len(w.nodes.Load().Names())}
 	revision, err := w.Revision(ctx)
 	if err != nil {
 		return nil, err

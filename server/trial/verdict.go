@@ -3,6 +3,7 @@ package trial
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,12 +20,21 @@ type reason struct {
 func (c *comparison) judge() {
 	r := c.result
 	var all []reason
+	for _, said := range r.Reasons { // by who made the change
+		all = append(all, reason{2, said})
+	}
+	r.Reasons = nil
+	r.Held = slices.DeleteFunc(r.Held, func(h Hold) bool { return h.Kind == "budget" && !c.stillHeld(h) })
 	for _, refused := range r.Refused {
 		all = append(all, reason{0, "The change was refused: " + refused.Message})
 	}
 	for _, h := range r.Held {
 		if c.stillHeld(h) {
-			all = append(all, reason{1, fmt.Sprintf("%s was stopped: %s", h.Object.title(), h.Message)})
+			what := h.Object.title()
+			if h.Kind == "budget" {
+				what = "The eviction of " + what
+			}
+			all = append(all, reason{1, fmt.Sprintf("%s was stopped by %s: %s", what, h.stopper(), h.why())})
 		}
 	}
 	for _, p := range r.Pending {
@@ -32,16 +42,16 @@ func (c *comparison) judge() {
 		if p.Alike > 0 {
 			which = fmt.Sprintf("%d Pods such as %s are", p.Alike+1, p.Pod.Name)
 		}
-		all = append(all, reason{2, which + " pending: " + p.Reason})
+		all = append(all, reason{3, which + " pending: " + p.Reason})
 	}
 	all = append(all, c.failing()...)
 	for _, e := range c.effects {
 		if text := c.fault(e); text != "" {
-			all = append(all, reason{4, text})
+			all = append(all, reason{5, text})
 		}
 	}
 	for _, f := range r.Fights {
-		all = append(all, reason{5, fmt.Sprintf("%s is not left alone: %s by %s, %d times.", f.Object.title(), f.Path, strings.Join(f.By, " and "), f.Times)})
+		all = append(all, reason{6, fmt.Sprintf("%s is not left alone: %s by %s, %d times.", f.Object.title(), f.Path, strings.Join(f.By, " and "), f.Times)})
 	}
 	slices.SortStableFunc(all, func(a, b reason) int { return cmp.Compare(a.weight, b.weight) })
 	for _, one := range all {
@@ -57,6 +67,22 @@ func (c *comparison) judge() {
 	}
 }
 
+// stopper names what stopped something.
+func (h *Hold) stopper() string {
+	switch {
+	case h.Kind == "other":
+		return "the API"
+	case h.By == "":
+		return cmp.Or(map[string]string{"access": "missing rights", "budget": "a disruption budget", "limit": "a LimitRange"}[h.Kind], h.Kind)
+	}
+	return h.Kind + " " + h.By
+}
+
+var wordy = regexp.MustCompile(`^(?:Error creating: )?(?:\S+ "[^"]*" is forbidden: )?(?:ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: )?`)
+
+// why is the message without what the other fields say.
+func (h *Hold) why() string { return h.Message[len(wordy.FindString(h.Message)):] }
+
 // title is how a sentence names the object.
 func (r *Reference) title() string {
 	if r.Namespace != "" {
@@ -70,7 +96,7 @@ func (c *comparison) stillHeld(h Hold) bool {
 	version, _ := schema.ParseGroupVersion(h.Object.APIVersion)
 	resource := schema.GroupResource{Group: version.Group, Resource: h.Object.Resource}
 	l := c.trial.lives[key{resource, h.Object.Namespace, h.Object.Name}]
-	if l == nil || states[resource] == nil || resource == cronJobs {
+	if l == nil || states[resource] == nil || resource == cronJobs || h.Kind == "budget" && l.exists {
 		return true
 	}
 	return l.exists && stateOf(resource, decode(l.after)).bad
@@ -108,7 +134,7 @@ func (c *comparison) failing() (all []reason) {
 		if g.n > 1 {
 			which = fmt.Sprintf("%d Pods such as %s: ", g.n, g.first.Name)
 		}
-		all = append(all, reason{3, which + g.first.state.text + "."})
+		all = append(all, reason{4, which + g.first.state.text + "."})
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 
+	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/controlplane"
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/simnodes"
@@ -24,6 +26,8 @@ type world struct {
 	client kubernetes.Interface // of the simulation
 	nodes  atomic.Pointer[simnodes.Nodes]
 	loads  *loads
+
+	webhooks *webhooks
 }
 
 // A copy comes to rest before the change is made.
@@ -36,7 +40,7 @@ const (
 const never = 10 * 365 * 24 * time.Hour
 
 // begin makes a world and lets it come to rest.
-func (o *Options) begin(ctx context.Context) (*world, error) {
+func (o *Options) begin(ctx context.Context, outside *outsideWebhooks) (*world, error) {
 	w := &world{loads: newLoads()}
 	simulation := controlplane.Simulation{
 		Alive: func(node string) bool {
@@ -46,7 +50,13 @@ func (o *Options) begin(ctx context.Context) (*world, error) {
 		Metrics: func(shared informers.SharedInformerFactory) metrics.MetricsClient { return w.loads.watch(shared) },
 	}
 	var err error
-	if w.Server, err = servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: simulation.With(), History: o.For + 2*settling}); err != nil {
+	configure := func(options *server.Options) {
+		if o.Configure != nil {
+			o.Configure(options)
+		}
+		w.webhooks = outside.configure(options)
+	}
+	if w.Server, err = servertest.Start(servertest.Options{From: o.From, Virtual: true, ControlPlane: simulation.With(), History: historyOf(o.For), Configure: configure}); err != nil {
 		return nil, err
 	}
 	if w.client, err = kubernetes.NewForConfig(w.as("simulation")); err != nil {
@@ -60,8 +70,14 @@ func (o *Options) begin(ctx context.Context) (*world, error) {
 	if err := w.simulate(ctx); err != nil {
 		return nil, err
 	}
+	if err := o.grant(ctx, w.client); err != nil {
+		return nil, err
+	}
 	return w, w.settle(ctx)
 }
+
+// Stop ends the server and its webhooks.
+func (w *world) Stop() error { return errors.Join(w.webhooks.listener.Close(), w.Server.Stop()) }
 
 // as returns the configuration of a simulated part of the cluster.
 func (w *world) as(name string) *rest.Config {

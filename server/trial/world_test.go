@@ -29,7 +29,9 @@ func TestWorld(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "copy.db")
 		before := source(t, file)
 		o := Options{From: file, For: time.Hour}
-		w, err := o.begin(t.Context())
+		outside, err := prepareWebhooks(nil)
+		harness.Must(t, err)
+		w, err := o.begin(t.Context(), outside)
 		harness.Must(t, err)
 		t.Cleanup(func() { harness.Must(t, w.Stop()) })
 		t.Cleanup(w.nodes.Load().Stop)

@@ -7,15 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
 )
 
-// Fields returns a line for each field that becomes another one.
+// Fields returns a line for each field that becomes another one. Like Name, it escapes nothing.
 func Fields(all []changes.FieldChange) []string {
 	lines := make([]string, 0, len(all))
 	for _, d := range all {
-		lines = append(lines, terminal.Printable(d.Path+": "+cmp.Or(d.From, "(none)")+" → "+cmp.Or(d.To, "(none)")))
+		lines = append(lines, d.Path+": "+cmp.Or(d.From, "(none)")+" → "+cmp.Or(d.To, "(none)"))
 	}
 	return lines
 }
@@ -25,7 +24,7 @@ func Name(resource schema.GroupResource, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
 	}
-	return terminal.Printable(resource.String() + " " + name)
+	return resource.String() + " " + name
 }
 
 // wrapped breaks a text into lines of at most a width, 0 for any, at its blanks where it can.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqube/sqube/server/trial"
@@ -133,8 +134,16 @@ func (p *printer) warnings(all []string) {
 	p.more(len(all) - mostEvents)
 }
 
-// events prints the warnings, and of the others the reasons.
-func (p *printer) events(all []trial.Event) {
+// events prints the warnings that are not told elsewhere, and of the others the reasons.
+func (p *printer) events(r *trial.Result) {
+	told := map[string]bool{}
+	for _, pod := range r.Pending {
+		told[pod.Reason] = true
+	}
+	for _, h := range r.Held {
+		told[h.Message] = true
+	}
+	all := slices.DeleteFunc(slices.Clone(r.Events), func(e trial.Event) bool { return told[e.Message] })
 	if len(all) == 0 {
 		return
 	}

@@ -23,17 +23,49 @@ const (
 	gap        = "  "
 )
 
-// printer prints a result for a terminal.
+// fieldIndent is what fields are indented by, below the object that has them.
+const fieldIndent = "        "
+
+const treeTitle = "What the change does"
+
+// printer prints the sections of a result.
 type printer struct {
+	width    int // 0 for any
+	sections []*section
+}
+
+// section is a part of a result that is there if there is something to say.
+type section struct {
+	title string
 	strings.Builder
-	width int // 0 for any
 }
 
 // Text prints a result for a terminal with a width; 0 if it is none, so that lines are not broken.
 func Text(out io.Writer, r *trial.Result, width int) error {
 	p := &printer{width: width}
-	p.line(headline(&r.Tried))
-	p.tree("", r.Tree)
+	p.section("")
+	p.paragraph("", headline(&r.Tried))
+	p.all(r)
+	p.section("")
+	p.paragraph("", verdict(r))
+	for i, s := range p.sections {
+		text := s.String()
+		if s.title != "" {
+			text = s.title + "\n" + text
+		}
+		if i > 0 {
+			text = "\n" + text
+		}
+		if _, err := io.WriteString(out, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all prints what there is to say between the headline and the verdict.
+func (p *printer) all(r *trial.Result) {
+	p.tree(treeTitle, r.Tree)
 	p.tree("Elsewhere", r.Elsewhere)
 	p.timeline(r.Timeline)
 	p.refused(r.Refused)
@@ -43,12 +75,8 @@ func Text(out io.Writer, r *trial.Result, width int) error {
 	p.fights(r.Fights)
 	p.webhooks(r.Webhooks)
 	p.warnings(r.Warnings)
-	p.events(r.Events)
+	p.events(r)
 	p.notRun(r.NotRun)
-	p.line("")
-	p.paragraph("", verdict(r))
-	_, err := io.WriteString(out, p.String())
-	return err
 }
 
 func headline(t *trial.Tried) string {
@@ -76,21 +104,27 @@ func verdict(r *trial.Result) string {
 	}
 	switch r.Verdict {
 	case trial.AtRest:
+		if n := len(r.NotRun); n > 0 {
+			more = " What controllers that did not run would have done is missing."
+		}
 		if len(r.Tree)+len(r.Elsewhere) == 0 {
 			return "At rest: nothing was changed."
 		}
-		return "At rest: all that was asked was done" + restedAfter(r) + ", and nothing waits or fails."
+		return "At rest: all that was asked was done" + restedAfter(r) + ", and nothing waits or fails." + more
 	case trial.RefusedChange:
 		return "Refused: " + strings.TrimPrefix(first, "The change was refused: ") + more
 	}
 	return "Not at rest after " + r.Tried.For.String() + ": " + first + more
 }
 
-// restedAfter says when the last change was.
+// restedAfter says when the last effect began.
 func restedAfter(r *trial.Result) string {
 	var last trial.Duration
-	each(r.Tree, func(o *trial.Object) { last = max(last, o.Last) })
-	each(r.Elsewhere, func(o *trial.Object) { last = max(last, o.Last) })
+	each(r.Tree, func(o *trial.Object) { last = max(last, o.First) })
+	each(r.Elsewhere, func(o *trial.Object) { last = max(last, o.First) })
+	for _, m := range r.Timeline {
+		last = max(last, m.At)
+	}
 	return " by " + last.String()
 }
 
@@ -102,7 +136,9 @@ func each(objects []*trial.Object, do func(*trial.Object)) {
 }
 
 // line prints a line of which nothing is to be escaped any more.
-func (p *printer) line(text string) { p.WriteString(strings.TrimRight(text, " ") + "\n") }
+func (p *printer) line(text string) {
+	p.sections[len(p.sections)-1].WriteString(strings.TrimRight(text, " ") + "\n")
+}
 
 // paragraph prints a text of a cluster, broken into lines that are indented.
 func (p *printer) paragraph(indent, text string) {
@@ -118,10 +154,7 @@ func (p *printer) paragraph(indent, text string) {
 	}
 }
 
-func (p *printer) section(title string) {
-	p.line("")
-	p.line(title)
-}
+func (p *printer) section(title string) { p.sections = append(p.sections, &section{title: title}) }
 
 // row is a line of a tree before its columns have their widths.
 type row struct {
@@ -130,7 +163,7 @@ type row struct {
 }
 
 var marks = map[trial.Operation]string{
-	trial.Created: "+", trial.Changed: "~", trial.Deleted: "-", trial.Replaced: "±", trial.Passing: "+-",
+	trial.Created: "+", trial.Changed: "~", trial.Deleted: "-", trial.Replaced: "±", trial.Passing: "±",
 	trial.NotCreated: "!", trial.NotChanged: "!", trial.NotDeleted: "!",
 }
 
@@ -139,10 +172,7 @@ func (p *printer) tree(title string, objects []*trial.Object) {
 	if len(objects) == 0 {
 		return
 	}
-	p.line("")
-	if title != "" {
-		p.line(title)
-	}
+	p.section(title)
 	var rows []row
 	for _, o := range objects {
 		rows = addRows(rows, o, "", "")
@@ -160,7 +190,7 @@ func (p *printer) tree(title string, objects []*trial.Object) {
 		}
 		p.line(line)
 		for _, below := range r.below {
-			p.line(below)
+			p.paragraph(fieldIndent, below)
 		}
 	}
 	if more := len(rows) - len(shown); more > 0 {
@@ -169,7 +199,7 @@ func (p *printer) tree(title string, objects []*trial.Object) {
 }
 
 func addRows(rows []row, o *trial.Object, indent, namespace string) []row {
-	name := marks[o.Operation] + " " + o.Kind + " "
+	name := o.Kind + " "
 	if o.Namespace != "" && o.Namespace != namespace {
 		name += o.Namespace + "/"
 	}
@@ -179,16 +209,16 @@ func addRows(rows []row, o *trial.Object, indent, namespace string) []row {
 	}
 	state := o.State
 	switch o.Operation {
-	case trial.NotCreated, trial.NotChanged, trial.NotDeleted, trial.Passing:
+	case trial.NotCreated, trial.NotChanged, trial.NotDeleted, trial.Passing, trial.Replaced:
 		state = strings.TrimSuffix(string(o.Operation)+", "+state, ", ")
 	}
-	r := row{name: indent + terminal.Printable(name), state: terminal.Printable(state), by: terminal.Printable(authors(o))}
+	r := row{name: marks[o.Operation] + " " + indent + terminal.Printable(name), state: terminal.Printable(state), by: terminal.Printable(authors(o))}
 	fields := Fields(o.Diff[:min(len(o.Diff), mostFields)])
 	for _, line := range fields {
-		r.below = append(r.below, indent+"      "+line)
+		r.below = append(r.below, line)
 	}
 	if more := len(o.Diff) - len(fields) + o.Omitted["diff"]; more > 0 {
-		r.below = append(r.below, fmt.Sprintf("%s      … and %s", indent, count(more, "more field", "more fields")))
+		r.below = append(r.below, fmt.Sprintf("… and %s", count(more, "more field", "more fields")))
 	}
 	rows = append(rows, r)
 	for _, below := range o.Caused {
