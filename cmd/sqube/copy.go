@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -85,6 +84,7 @@ type copyReport struct {
 
 // copy reads the cluster into a new file.
 func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error) {
+	ctx := cmd.Context()
 	log := klog.CaptureState()
 	defer log.Restore()
 	klog.SetLogger(logr.Discard()) // the libraries log for servers
@@ -94,11 +94,6 @@ func (c *clusterCopy) copy(cmd *cobra.Command, file string) (*copyReport, error)
 	var read atomic.Int64
 	defer progress(cmd, func() string { return fmt.Sprintf("%d objects", read.Load()) })()
 	c.options.Progress = func(n int) { read.Store(int64(n)) }
-	return c.into(cmd.Context(), file)
-}
-
-// into is copy with the configuration that is loaded.
-func (c *clusterCopy) into(ctx context.Context, file string) (*copyReport, error) {
 	c.options.UserAgent = "sqube/" + migrations.Release + " (copy)"
 	from, err := kubecopy.Open(ctx, c.config, c.options)
 	if err != nil {

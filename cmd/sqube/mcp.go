@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -34,10 +36,11 @@ func (o *agentOptions) addFlags(fs *pflag.FlagSet, prefix string) {
 // agentServer answers an agent.
 type agentServer struct {
 	agentOptions
-	trials *agent.Trials
-	trial  trialRunner
-	// caller returns the cluster with the rights of whoever sends a request, and who that is.
-	caller func(*mcp.CallToolRequest) (*cluster, string, error)
+	trials  *agent.Trials
+	trial   trialRunner
+	running chan struct{} // has an entry for each call
+	// caller returns a call with the rights of whoever sends it.
+	caller func(*mcp.CallToolRequest) (*agentCall, error)
 }
 
 func mcpCommand() *cobra.Command {
@@ -62,11 +65,7 @@ of it can be taken back with: sqube undo --manager ` + agentManager + ` --since 
 		if err := c.load(); err != nil {
 			return err
 		}
-		source, err := c.childFlags(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		s := &agentServer{agentOptions: o, trials: &agent.Trials{}, trial: newTrialRunner(source)}
+		s := &agentServer{agentOptions: o, trials: &agent.Trials{}}
 		s.caller = s.ofKubeconfig(&c)
 		server, err := s.server()
 		if err != nil {
@@ -90,16 +89,16 @@ type nopWriteCloser struct{ io.Writer }
 func (nopWriteCloser) Close() error { return nil }
 
 // ofKubeconfig returns the caller of all requests: whom a kubeconfig names. Their user agent has the client's name.
-func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*cluster, string, error) {
+func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*agentCall, error) {
 	var once sync.Once
 	var err error
-	return func(r *mcp.CallToolRequest) (*cluster, string, error) {
+	return func(r *mcp.CallToolRequest) (*agentCall, error) {
 		once.Do(func() {
 			c.config.UserAgent = agentName(r)
 			err = c.use(c.config)
 		})
 		own := *c
-		return &own, "", err
+		return &agentCall{CallToolRequest: r, cluster: &own, where: own.config.Host}, err
 	}
 }
 
@@ -135,6 +134,11 @@ func (s *agentServer) server() (*mcp.Server, error) {
 	if slices.Contains(s.apply, "") {
 		return nil, errors.New("--allow-apply must name namespaces")
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s.trial.Program, s.running = program, make(chan struct{}, mostCalls)
 	server := mcp.NewServer(&mcp.Implementation{Name: "sqube", Title: "sqube", Version: migrations.Release}, &mcp.ServerOptions{
 		Instructions: text, Capabilities: &mcp.ServerCapabilities{},
 	})
@@ -160,6 +164,12 @@ type reply struct {
 	failed     bool
 }
 
+// mostCalls is how many calls run at once, and mostCallTime how long one may take.
+const (
+	mostCalls    = 8
+	mostCallTime = 3 * time.Minute
+)
+
 var (
 	yes, no  = true, false
 	readOnly = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
@@ -169,11 +179,21 @@ var (
 // addTool adds a tool. What it returns and its errors can have text from the cluster, which is marked.
 func addTool[In any](s *agentServer, server *mcp.Server, name, words string, hints *mcp.ToolAnnotations, do func(context.Context, *agentCall, In) (*reply, error)) {
 	mcp.AddTool(server, &mcp.Tool{Name: name, Description: words, Annotations: hints}, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		c, owner, err := s.caller(r)
-		var answer *reply
-		if err == nil {
-			answer, err = do(ctx, &agentCall{CallToolRequest: r, cluster: c, owner: owner}, in)
-		}
+		ctx, cancel := context.WithTimeout(ctx, mostCallTime)
+		defer cancel()
+		answer, err := func() (*reply, error) {
+			select {
+			case s.running <- struct{}{}:
+				defer func() { <-s.running }()
+			case <-ctx.Done():
+				return nil, errors.New("too many calls are running here: try again")
+			}
+			call, err := s.caller(r)
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, call, in)
+		}()
 		if err != nil {
 			answer = &reply{note: "It failed.", data: err.Error(), failed: true}
 		}
@@ -188,7 +208,8 @@ func addTool[In any](s *agentServer, server *mcp.Server, name, words string, hin
 type agentCall struct {
 	*mcp.CallToolRequest
 	*cluster
-	owner string
+	owner string // the user; "" if it is who the kubeconfig names
+	where string // the address of the cluster, for people
 }
 
 func (r *reply) result() *mcp.CallToolResult {

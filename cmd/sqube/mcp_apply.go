@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -101,7 +102,7 @@ func (s *agentServer) confirmed(c *agentCall, t *agent.Trial, question string) (
 	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil || p.Capabilities.Elicitation.Form == nil && p.Capabilities.Elicitation.URL != nil {
 		return nil, errors.New("this client can't ask a person to confirm (it lacks the capability elicitation), so nothing was written: a person can apply the change with sqube try --apply, or start the server with --no-confirmation")
 	}
-	message := fmt.Sprintf("%s In its trial, it %s\n\n%s\n\nCluster: %s, as %s. The change has the hash %.12s.", question, agent.Visible(t.Verdict), agent.Visible(shortened(t.Change)), c.config.Host, c.who(), t.Hash)
+	message := fmt.Sprintf("%s Cluster: %s, as %s. In its trial, it %s\n\n%s", question, c.where, c.who(), agent.Visible(t.Verdict), agent.Visible(shortened(t.Change)))
 	return &reply{secret: s.trials.Ask(t), ask: &mcp.ElicitParams{Message: message, RequestedSchema: map[string]any{
 		"type": "object", "required": []string{"apply"},
 		"properties": map[string]any{"apply": map[string]any{"type": "boolean", "title": "Apply it", "description": "Check it to have the change written to the cluster.", "default": false}},
@@ -120,12 +121,12 @@ func (c *agentCall) who() string {
 }
 
 // mostAsked is how many lines of a change a person is shown.
-const mostAsked = 40
+const mostAsked = 200
 
 func shortened(text string) string {
 	lines := strings.Split(text, "\n")
 	if len(lines) > mostAsked {
-		lines = append(lines[:mostAsked:mostAsked], fmt.Sprintf("and %d more", len(lines)-mostAsked))
+		lines = append(lines[:mostAsked:mostAsked], fmt.Sprintf("… and %d more lines", len(lines)-mostAsked))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -166,14 +167,14 @@ func (c *agentCall) together(ctx context.Context, change *agentChange, live map[
 		namespaces[target.object.GetNamespace()] = true
 		now := live[target]
 		switch {
-		case now == nil && target.delete:
+		case now == nil && change.delete:
 			return "", false, fmt.Errorf("%s does not exist", manifests.Name(target.object))
 		case now == nil:
 			t.RequireAbsent(target.object)
 		default:
 			t.RequireVersion(now)
 		}
-		if target.delete {
+		if change.delete {
 			policy := metav1.DeletionPropagation(propagation)
 			t.Delete(target.object, metav1.DeleteOptions{PropagationPolicy: &policy})
 		} else {
@@ -199,35 +200,35 @@ func (c *agentCall) together(ctx context.Context, change *agentChange, live map[
 func (c *agentCall) oneByOne(ctx context.Context, change *agentChange, live map[*target]*unstructured.Unstructured) (done string, again bool, err error) {
 	for _, dry := range []bool{true, false} {
 		for i, target := range change.targets {
-			err := c.write(ctx, target, live[target], change.force, dry)
+			err := c.write(ctx, change, target, live[target], dry)
 			switch {
 			case err == nil:
 				continue
 			case dry || i == 0:
-				return "", apierrors.IsConflict(err), fmt.Errorf("%s: %w; nothing was written", target, err)
+				return "", apierrors.IsConflict(err), fmt.Errorf("%s: %w; nothing was written", manifests.Name(target.object), err)
 			}
-			return "", false, fmt.Errorf("%s: %w; what comes before it was written: %s", target, err, shortened((&agentChange{targets: change.targets[:i]}).words()))
+			return "", false, fmt.Errorf("%s: %w; only what comes before it in the change was written", manifests.Name(target.object), err)
 		}
 	}
 	return "The cluster has no transactions: it was written object by object.", false, nil
 }
 
 // write writes an object that must be the given one, nil for none.
-func (c *agentCall) write(ctx context.Context, t *target, now *unstructured.Unstructured, force, dry bool) error {
+func (c *agentCall) write(ctx context.Context, change *agentChange, t *target, now *unstructured.Unstructured, dry bool) error {
 	method, object := c.client.Patch(types.ApplyPatchType), t.object.DeepCopy()
-	if t.delete {
+	if change.delete {
 		method = c.client.Delete()
 	}
 	r := at(method, t.mapping.Resource, object.GetNamespace()).Name(object.GetName()).Param("fieldManager", agentManager)
-	if dry {
-		r = r.Param("dryRun", metav1.DryRunAll)
-	}
-	if t.delete {
+	if change.delete { // whose body counts, and no parameter
 		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
 		if now != nil {
 			options["preconditions"] = map[string]any{"uid": now.GetUID(), "resourceVersion": now.GetResourceVersion()}
 		}
-		body, err := (&unstructured.Unstructured{Object: options}).MarshalJSON()
+		if dry {
+			options["dryRun"] = []string{metav1.DryRunAll}
+		}
+		body, err := json.Marshal(options)
 		if err != nil {
 			return err
 		}
@@ -240,7 +241,10 @@ func (c *agentCall) write(ctx context.Context, t *target, now *unstructured.Unst
 	if err != nil {
 		return err
 	}
-	if force {
+	if dry {
+		r = r.Param("dryRun", metav1.DryRunAll)
+	}
+	if change.force {
 		r = r.Param("force", "true")
 	}
 	return r.Param("fieldValidation", validation).Body(body).Do(ctx).Error()

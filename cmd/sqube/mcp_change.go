@@ -38,17 +38,12 @@ const mostManifest = 1 << 20
 type target struct {
 	mapping *meta.RESTMapping
 	object  *unstructured.Unstructured // what is applied; of one that is deleted, only its names
-	delete  bool
-}
-
-func (t *target) String() string {
-	verb := map[bool]string{true: "delete ", false: "apply "}[t.delete]
-	return verb + manifests.Name(t.object)
 }
 
 // agentChange is a change that is complete: it says the same wherever it is read.
 type agentChange struct {
 	targets []*target
+	delete  bool // they are deleted, or else applied
 	force   bool
 	unknown bool // some objects are of kinds that are not served
 	plain   string
@@ -61,8 +56,10 @@ func (c *agentCall) change(in *changeInput) (*agentChange, error) {
 		return nil, fmt.Errorf("the manifest has more than %d bytes", mostManifest)
 	case strings.TrimSpace(in.Manifest) == "" && len(in.Delete) == 0:
 		return nil, errors.New("want a manifest, or objects to delete")
+	case strings.TrimSpace(in.Manifest) != "" && len(in.Delete) > 0:
+		return nil, errors.New("want either a manifest or objects to delete: two changes are tried one after the other")
 	}
-	change := &agentChange{force: in.Force, plain: in.Manifest}
+	change := &agentChange{force: in.Force, delete: len(in.Delete) > 0, plain: in.Manifest}
 	var objects []manifests.Object
 	var err error
 	if strings.TrimSpace(in.Manifest) != "" {
@@ -131,21 +128,17 @@ func (a *agentChange) remove(c *agentCall, in objectInput, namespace string) err
 	object.SetGroupVersionKind(mapping.GroupVersionKind)
 	object.SetNamespace(namespace)
 	object.SetName(in.Name)
-	a.targets = append(a.targets, &target{mapping: mapping, object: object, delete: true})
+	a.targets = append(a.targets, &target{mapping: mapping, object: object})
 	return nil
 }
 
 // hash identifies the change.
 func (a *agentChange) hash() (string, error) {
-	type part struct {
-		Delete bool           `json:"delete"`
-		Object map[string]any `json:"object"`
-	}
-	parts := []part{}
+	var objects []map[string]any
 	for _, t := range a.targets {
-		parts = append(parts, part{t.delete, t.object.Object})
+		objects = append(objects, t.object.Object)
 	}
-	text, err := json.Marshal(map[string]any{"force": a.force, "parts": parts})
+	text, err := json.Marshal(map[string]any{"delete": a.delete, "force": a.force, "objects": objects})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
@@ -154,9 +147,25 @@ func (a *agentChange) hash() (string, error) {
 func (a *agentChange) words() string {
 	var lines []string
 	for _, t := range a.targets {
-		lines = append(lines, t.String())
+		lines = append(lines, map[bool]string{true: "delete ", false: "apply "}[a.delete]+manifests.Name(t.object))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// details is words with what is applied, for the person who confirms it.
+func (a *agentChange) details() (string, error) {
+	if a.delete {
+		return a.words(), nil
+	}
+	var parts []string
+	for _, t := range a.targets {
+		text, err := terminal.YAML(t.object.Object)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, "apply "+manifests.Name(t.object)+":\n"+string(text))
+	}
+	return strings.Join(parts, "\n"), nil
 }
 
 // within refuses a change that writes anything outside of namespaces.
@@ -175,24 +184,27 @@ func (a *agentChange) within(namespaces []string) error {
 	return nil
 }
 
-// transaction returns the change for sqube try: a Transaction, or the manifest if it has kinds that are not served yet.
-func (a *agentChange) transaction() ([]byte, error) {
+// input returns the change for sqube try: a Transaction, or the manifest if it has kinds that are not served yet.
+func (a *agentChange) input() ([]byte, error) {
 	if a.unknown {
 		return []byte(a.plain), nil
 	}
-	var operations []map[string]any
+	operations := []any{}
 	for _, t := range a.targets {
-		version, kind := t.mapping.GroupVersionKind.ToAPIVersionAndKind()
-		if t.delete {
-			operations = append(operations, map[string]any{"verb": "delete", "propagationPolicy": propagation, "target": map[string]any{
+		operation := map[string]any{"verb": "apply", "object": t.object.Object, "fieldManager": agentManager, "fieldValidation": validation, "force": a.force}
+		if a.delete {
+			version, kind := t.object.GroupVersionKind().ToAPIVersionAndKind()
+			operation = map[string]any{"verb": "delete", "propagationPolicy": propagation, "target": map[string]any{
 				"apiVersion": version, "kind": kind, "namespace": t.object.GetNamespace(), "name": t.object.GetName(),
-			}})
-			continue
+			}}
 		}
-		operations = append(operations, map[string]any{
-			"verb": "apply", "object": t.object.Object, "fieldManager": agentManager, "fieldValidation": validation, "force": a.force,
-		})
+		operations = append(operations, operation)
 	}
+	return transactionOf(operations)
+}
+
+// transactionOf returns a Transaction for sqube try.
+func transactionOf(operations []any) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"apiVersion": changes.GroupVersion.String(), "kind": "Transaction", "metadata": map[string]any{"name": agentManager}, "spec": map[string]any{"operations": operations},
 	})

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"k8s.io/client-go/rest"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/agent"
 )
 
 // addHistory adds the tools that show what only a sqube server knows.
@@ -79,7 +80,7 @@ func (s *agentServer) blame(ctx context.Context, c *agentCall, in blameInput) (*
 	if err != nil {
 		return nil, err
 	}
-	var out strings.Builder
+	var out agent.Text
 	if err := o.write(ctx, args, &out, &out, 0); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (s *agentServer) diff(ctx context.Context, c *agentCall, in diffInput) (*re
 	if err != nil {
 		return nil, err
 	}
-	var out strings.Builder
+	var out agent.Text
 	switch err := o.write(ctx, args, &out, &out); {
 	case err == nil:
 		return &reply{note: "There are no differences.", data: out.String()}, nil

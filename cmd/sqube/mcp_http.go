@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -23,7 +20,6 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/agent"
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/changes"
-	"github.com/sqube/sqube/server/trialrun"
 )
 
 // The bounds of the agents of a server.
@@ -54,7 +50,7 @@ func (o *servedAgents) complete(options *server.Options) error {
 		}
 		return nil
 	}
-	s := &agentServer{agentOptions: o.agentOptions, trials: &agent.Trials{}, trial: newCopyingRunner(), caller: ofRequest}
+	s := &agentServer{agentOptions: o.agentOptions, trials: &agent.Trials{}, caller: ofRequest}
 	agents, err := s.server()
 	if err != nil {
 		return err
@@ -69,6 +65,7 @@ func (o *servedAgents) complete(options *server.Options) error {
 type caller struct {
 	user     user.Info
 	config   *rest.Config
+	host     string // as which the client knows the server
 	annotate func(key, value string)
 }
 
@@ -94,7 +91,7 @@ func agentHandler(agents *mcp.Server, onBehalf func(context.Context) (*rest.Conf
 		if err != nil {
 			return nil, err
 		}
-		c := &caller{user: who, config: config, annotate: func(key, value string) { audit.AddAuditAnnotation(ctx, key, value) }}
+		c := &caller{user: who, config: config, host: r.Host, annotate: func(key, value string) { audit.AddAuditAnnotation(ctx, key, value) }}
 		return &auth.TokenInfo{UserID: who.GetName(), Extra: map[string]any{callerKey: c}}, nil
 	}, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(streamable)
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,51 +101,19 @@ func agentHandler(agents *mcp.Server, onBehalf func(context.Context) (*rest.Conf
 	}))
 }
 
-// ofRequest returns the caller of a request to a server.
-func ofRequest(r *mcp.CallToolRequest) (*cluster, string, error) {
-	c, err := callerOf(r)
-	if err != nil {
-		return nil, "", err
+// ofRequest returns a call by the user of a request to a server.
+func ofRequest(r *mcp.CallToolRequest) (*agentCall, error) {
+	var c *caller
+	if r.Extra != nil && r.Extra.TokenInfo != nil {
+		c, _ = r.Extra.TokenInfo.Extra[callerKey].(*caller)
+	}
+	if c == nil {
+		return nil, errors.New("this request has no user")
 	}
 	c.annotate(changes.GroupVersion.Group+"/"+toolAnnotation, r.Params.Name)
-	own := &cluster{loader: clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), nil)}
+	namespace := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: metav1.NamespaceDefault}}
+	own := &cluster{loader: clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), namespace)}
 	config := rest.CopyConfig(c.config)
 	config.UserAgent = agentName(r)
-	return own, c.user.GetName(), own.use(config)
-}
-
-func callerOf(r *mcp.CallToolRequest) (*caller, error) {
-	if r.Extra != nil && r.Extra.TokenInfo != nil {
-		if c, ok := r.Extra.TokenInfo.Extra[callerKey].(*caller); ok {
-			return c, nil
-		}
-	}
-	return nil, errors.New("this request has no user")
-}
-
-// newCopyingRunner returns a runner that copies what the caller may read of the server.
-func newCopyingRunner() trialRunner {
-	program, err := os.Executable()
-	runner := &trialrun.Runner{Program: program}
-	return func(ctx context.Context, c *agentCall, change []byte, arguments ...string) (json.RawMessage, error) {
-		if err != nil {
-			return nil, err
-		}
-		of, err := callerOf(c.CallToolRequest)
-		if err != nil {
-			return nil, err
-		}
-		return runner.Run(ctx, trialrun.Trial{Change: change, Arguments: arguments, Prepare: func(ctx context.Context, dir string) ([]string, error) {
-			file := filepath.Join(dir, "cluster.db")
-			copied := clusterCopy{cluster: *c.cluster}
-			if _, err := copied.into(ctx, file); err != nil {
-				return nil, err
-			}
-			names := []string{"--from=" + file, "--as=" + of.user.GetName()}
-			for _, group := range slices.Compact(slices.Sorted(slices.Values(of.user.GetGroups()))) {
-				names = append(names, "--as-group="+group)
-			}
-			return names, nil
-		}})
-	}
+	return &agentCall{CallToolRequest: r, cluster: own, owner: c.user.GetName(), where: c.host}, own.use(config)
 }

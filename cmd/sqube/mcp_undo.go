@@ -15,11 +15,12 @@ import (
 
 	"github.com/sqube/sqube/cmd/sqube/internal/agent"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/trial"
 	"github.com/sqube/sqube/server/undo"
 )
 
 const (
-	planWords = "Plan to take back changes, or to bring back an object as it was: what undo would write to which object. Nothing is changed. The answer names the plan, which undo needs. It needs a sqube server."
+	planWords = "Plan to take back changes, or to bring back an object as it was: what undo would write to which object, and what then happens, by a trial on a copy. Nothing is changed. The answer names the plan, which undo needs. It needs a sqube server."
 	undoWords = "Undo what was planned, if the plan is still the same. A person is asked to confirm it. A plan can be carried out once, within 15 minutes."
 )
 
@@ -64,7 +65,7 @@ func (in *planInput) spec(c *agentCall, now time.Time) (*undoOptions, *undo.Spec
 // plan asks for the plan of an undo, and returns its hash. It must be in the namespaces that are allowed.
 func (s *agentServer) plan(ctx context.Context, o *undoOptions, spec *undo.Spec) (*undo.Undo, string, error) {
 	sent := *spec
-	sent.Apply = false
+	sent.Operations = true
 	planned, err := o.post(ctx, &undo.Undo{Spec: sent})
 	if err != nil {
 		return nil, "", terminal.OneLine(err)
@@ -74,7 +75,7 @@ func (s *agentServer) plan(ctx context.Context, o *undoOptions, spec *undo.Spec)
 			return nil, "", fmt.Errorf("the plan has %s: agents undo only what is in these namespaces: %s", headline(&step), strings.Join(s.apply, ", "))
 		}
 	}
-	text, err := json.Marshal(planned.Status.Plan)
+	text, err := json.Marshal(planned.Status.Plan) // with what it writes
 	sum := sha256.Sum256(text)
 	return planned, hex.EncodeToString(sum[:]), err
 }
@@ -101,8 +102,53 @@ func (s *agentServer) planUndo(ctx context.Context, c *agentCall, in planInput) 
 	if !slices.ContainsFunc(planned.Status.Plan, func(s undo.Step) bool { return s.Action != undo.Leave }) {
 		return &reply{note: "There is nothing to undo.", data: text.String()}, nil
 	}
-	t := s.trials.Add(agent.Trial{Owner: c.owner, Hash: hash, Verdict: "was planned", Change: text.String(), Sure: true, State: &plannedUndo{o, spec}})
-	return &reply{note: fmt.Sprintf("This is a plan: nothing was changed. To carry it out until %s, call undo with plan=%q.", t.Expires.UTC().Format(time.RFC3339), t.ID), data: text.String()}, nil
+	result, summary, note, err := s.tryPlan(ctx, c, planned)
+	if err != nil {
+		return nil, err
+	}
+	answer := &reply{data: text.String() + "\n" + summary}
+	shown := &tried{Note: notesOfTrial, Result: result}
+	if result != nil && result.Verdict == trial.RefusedChange {
+		answer.note = "This is a plan: nothing was changed. In a trial it was refused, so it can't be carried out."
+	} else {
+		t := agent.Trial{Owner: c.owner, Hash: hash, Verdict: "could not be tried: " + note, Change: text.String(), State: &plannedUndo{o, spec}}
+		if result != nil {
+			t.Verdict, t.Sure = strings.TrimSpace(verdictOf(result)+"\n"+note), result.Verdict == trial.AtRest && note == ""
+		}
+		added := s.trials.Add(t)
+		shown.Trial, shown.Expires = added.ID, added.Expires.UTC().Format(time.RFC3339)
+		answer.note = fmt.Sprintf("This is a plan, with a trial of it on a copy: nothing was changed. %s To carry it out until %s, call undo with plan=%q.", note, shown.Expires, added.ID)
+	}
+	if result != nil {
+		shown.bound()
+		answer.structured = shown
+	}
+	return answer, nil
+}
+
+// tryPlan tries what a plan writes. Without a result, the note says why; with one, it says what was left out.
+func (s *agentServer) tryPlan(ctx context.Context, c *agentCall, planned *undo.Undo) (result *trial.Result, summary, note string, err error) {
+	operations, left := []any{}, 0
+	for _, step := range planned.Status.Plan {
+		switch {
+		case step.Operation != nil:
+			operations = append(operations, step.Operation)
+		case step.Action != undo.Leave:
+			left++
+		}
+	}
+	if left > 0 {
+		note = fmt.Sprintf("%d of the steps are of objects that can have secret values, which are not tried.", left)
+	}
+	if len(operations) == 0 {
+		return nil, "", note, nil
+	}
+	change, err := transactionOf(operations)
+	if err != nil {
+		return nil, "", "", err
+	}
+	result, summary, err = s.trial.run(ctx, c, change, "the plan", defaultSpan)
+	return result, summary, note, err
 }
 
 type undoInput struct {

@@ -38,13 +38,10 @@ type Runner struct {
 
 // Trial is what is tried.
 type Trial struct {
-	// Change is what sqube try reads on standard input: objects, or a Transaction.
-	Change []byte
-	// Prepare makes files in a private folder, which is removed afterwards, such as a copy of the cluster, and returns arguments of sqube try that
-	// name them. It is optional.
-	Prepare func(ctx context.Context, dir string) ([]string, error)
-	// Arguments are further ones.
-	Arguments []string
+	// Input is what sqube try reads.
+	Input []byte
+	// Prepare returns the arguments of sqube try. It can make files for it in a private folder, which is removed afterwards.
+	Prepare func(dir string) ([]string, error)
 }
 
 // Refused returns why no trial can be made now, "" if one can.
@@ -71,16 +68,12 @@ func (r *Runner) Run(ctx context.Context, t Trial) (json.RawMessage, error) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeoutCause(ctx, Most, fmt.Errorf("it was given up after %v: run sqube try, which has no limit", Most))
 	defer cancel()
-	arguments := []string{"try", "-f", "-", "-o", "json"}
-	if t.Prepare != nil {
-		prepared, err := t.Prepare(ctx, dir)
-		if err != nil {
-			return nil, fmt.Errorf("this could not be tried: %w", err)
-		}
-		arguments = append(arguments, prepared...)
+	arguments, err := t.Prepare(dir)
+	if err != nil {
+		return nil, err
 	}
-	command := exec.Command(r.Program, append(arguments, t.Arguments...)...)
-	command.Stdin, command.Env = bytes.NewReader(t.Change), append(os.Environ(), "TMPDIR="+dir) // which is removed, even if the process is killed
+	command := exec.Command(r.Program, append([]string{"try", "-o", "json"}, arguments...)...)
+	command.Stdin, command.Env = bytes.NewReader(t.Input), append(os.Environ(), "TMPDIR="+dir) // which is removed, even if the process is killed
 	return run(ctx, command)
 }
 

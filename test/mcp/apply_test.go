@@ -118,7 +118,7 @@ func (c *cluster) applies(t *testing.T) {
 
 	p.asked, p.answer = nil, accept
 	a.shows("apply", arguments{"trial": trial, "manifest": blue}, "Applied", "sqube undo --transaction")
-	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "apply ConfigMap shop/paint") {
+	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "apply ConfigMap shop/paint") || !strings.Contains(p.asked[0], "color: blue") {
 		t.Errorf("the person was asked %q", p.asked)
 	}
 	if color := c.color(t, "shop"); color != "blue" {
@@ -132,9 +132,10 @@ func (c *cluster) applies(t *testing.T) {
 	harness.Must(t, err)
 	a.fails("apply", arguments{"trial": trial, "manifest": green}, "has changed since the trial")
 	sure := c.agent(t, nil, "--allow-apply", "shop", "--no-confirmation")
-	change := arguments{"manifest": green, "delete": []any{map[string]any{"resource": "configmaps", "name": "notes"}}, "namespace": "shop"}
-	change["trial"] = sure.try(change)
-	sure.shows("apply", change, "Applied")
+	for _, change := range []arguments{{"manifest": green}, {"delete": []any{map[string]any{"resource": "configmaps", "name": "notes"}}, "namespace": "shop"}} {
+		change["trial"] = sure.try(change)
+		sure.shows("apply", change, "Applied")
+	}
 	if _, err := c.CoreV1().ConfigMaps("shop").Get(t.Context(), "notes", metav1.GetOptions{}); !apierrors.IsNotFound(err) || c.color(t, "shop") != "green" {
 		t.Errorf("what was applied is not so: %v", err)
 	}
@@ -150,14 +151,15 @@ func (c *cluster) undoes(t *testing.T) {
 	a.fails("undo", arguments{"plan": a.try(arguments{"manifest": blue})}, "no plan")
 	_, err := c.CoreV1().ConfigMaps("shop").Patch(t.Context(), "paint", "application/merge-patch+json", []byte(`{"data":{"late":"1"}}`), metav1.PatchOptions{})
 	harness.Must(t, err)
-	text := a.shows("plan_undo", arguments{"namespace": "shop", "resource": "configmaps", "name": "notes"}, "create  configmaps shop/notes")
+	text := a.shows("plan_undo", arguments{"namespace": "shop", "resource": "configmaps", "name": "notes"}, "create  configmaps shop/notes", "+ ConfigMap shop/notes", "At rest")
 	_, rest, _ := strings.Cut(text, `plan="`)
 	plan, _, _ := strings.Cut(rest, `"`)
 	a.shows("undo", arguments{"plan": plan}, "Undone", "(done)")
-	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "create  configmaps shop/notes") {
+	if len(p.asked) != 1 || !strings.Contains(p.asked[0], "came to rest as asked") || !strings.Contains(p.asked[0], "create  configmaps shop/notes") {
 		t.Errorf("the person was asked %q", p.asked)
 	}
-	harness.Must(t, ignoring(c.CoreV1().ConfigMaps("shop").Get(t.Context(), "notes", metav1.GetOptions{})))
+	_, err = c.CoreV1().ConfigMaps("shop").Get(t.Context(), "notes", metav1.GetOptions{})
+	harness.Must(t, err)
 	a.fails("undo", arguments{"plan": plan}, "no such")
 
 	stdout, stderr, code := sqube.Run(t, []string{"undo", "--manager", "sqube-mcp", "--since", "1h", "--apply", "--force", "--kubeconfig", c.Kubeconfig})
@@ -168,5 +170,3 @@ func (c *cluster) undoes(t *testing.T) {
 		t.Errorf("after undoing what the agents did, the cluster has %q:\n%s", color, stdout)
 	}
 }
-
-func ignoring(_ any, err error) error { return err }

@@ -32,6 +32,9 @@ func TestServedAgents(t *testing.T) {
 	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "agents"},
 		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "agents"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}, {Kind: "User", Name: "joe"}}}, metav1.CreateOptions{})
 	harness.Must(t, err)
+	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "jane"},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}}}, metav1.CreateOptions{})
+	harness.Must(t, err)
 	_, err = c.RbacV1().RoleBindings("shop").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "jane"},
 		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "jane"}}}, metav1.CreateOptions{})
 	harness.Must(t, err)
@@ -44,13 +47,19 @@ func TestServedAgents(t *testing.T) {
 	})
 	jane.shows("objects", arguments{"resource": "cm", "namespace": "shop"}, "notes")
 	jane.shows("objects", arguments{"resource": "secret", "name": "door", "namespace": "shop"}, "code: (12 bytes)")
-	jane.fails("objects", arguments{"resource": "cm", "namespace": "bank"}, "forbidden")
+	jane.fails("objects", arguments{"resource": "secrets", "namespace": "bank"}, "forbidden")
 	joe := c.served(t, c.user(t, "joe"), p)
 	joe.fails("objects", arguments{"resource": "cm", "namespace": "shop"}, `User "joe" cannot list resource`)
 	blue := configMap("shop", "blue")
 	admin := c.served(t, c.Config(t), p)
 	trial := admin.try(arguments{"manifest": blue})
 	jane.fails("apply", arguments{"trial": trial, "manifest": blue}, "no such trial")
+	if name := jane.try(arguments{"manifest": blue}); name == "" {
+		t.Error("jane can't try what she may do")
+	}
+	if name := jane.try(arguments{"manifest": configMap("bank", "blue")}); name != "" {
+		t.Error("jane can apply what she may not do")
+	}
 	admin.shows("apply", arguments{"trial": trial, "manifest": blue}, "Applied")
 	if color := c.color(t, "shop"); color != "blue" || len(p.asked) != 1 || !strings.Contains(p.asked[0], "as kubernetes-admin") {
 		t.Errorf("the cluster has %q, and the person was asked %q", color, p.asked)
@@ -75,6 +84,7 @@ func TestServedAgents(t *testing.T) {
 		harness.Must(t, err)
 		return strings.Contains(string(text), `"history.sqube.io/mcp-tool":"apply"`) && strings.Contains(string(text), "sqube-mcp/")
 	})
+	c.Stop(t) // agents that stay connected do not hold it up
 }
 
 // user returns the configuration of a user.

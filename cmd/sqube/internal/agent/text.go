@@ -37,6 +37,20 @@ func Visible(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// mostWhole is how many bytes a text has at most that is shown in pages.
+const mostWhole = 1 << 20
+
+// Text is a text that does not become too long.
+type Text struct{ strings.Builder }
+
+// Write implements io.Writer.
+func (t *Text) Write(p []byte) (int, error) {
+	if t.Len()+len(p) > mostWhole {
+		return 0, errors.New("there is too much to show: ask for an object, for fewer resources, or for a shorter time")
+	}
+	return t.Builder.Write(p)
+}
+
 var errPage = errors.New("this page is not of the same text: it has changed, or the other arguments are not the same; ask without page")
 
 // Page returns the part of a text at which a token points, "" for the first, and the token of the next part, "" if there is none. The parts are whole
