@@ -1,11 +1,10 @@
 // Changes that people make, as operations of a transaction with what they stand on. They can be tried, and applied.
 
-import { Failure, asMetadata, pathOf, request, text } from './api.js';
-import { fill, h, icon, toast } from './dom.js';
-import { plural } from './format.js';
+import { Failure, asMetadata, idOf, pathOf, request } from './api.js';
+import { h, icon, toast } from './dom.js';
+import { readable } from './format.js';
 import { dialog } from './help.js';
 import { current, go, link } from './route.js';
-import { idOf } from './api.js';
 
 const transactions = '/apis/history.sqube.io/v1alpha1/transactions';
 
@@ -50,7 +49,7 @@ export function buttons(app, make, done) {
       const change = await make();
       if (change) await act(change);
     } catch (error) {
-      problem.textContent = error.message;
+      problem.textContent = readable(error.message);
       problem.hidden = false;
     }
     button.disabled = false;

@@ -3,7 +3,7 @@
 import { request } from './api.js';
 import { apply, ofFiles, takeFiles, tried, tryOut } from './changing.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
-import { go } from './route.js';
+import { readable } from './format.js';
 import { share } from './share.js';
 import { report } from './trialresult.js';
 import { followTime } from './trialtime.js';
@@ -64,7 +64,7 @@ export class TrialView {
     try {
       for (;;) {
         try {
-          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value }, signal });
+          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value, namespace: this.app.allNamespaces ? '' : change.operations[0]?.target?.namespace ?? change.operations[0]?.object?.metadata?.namespace ?? this.app.route.ns ?? '' }, signal });
           break;
         } catch (error) {
           if (error.code !== 429) throw error;
@@ -102,7 +102,7 @@ export class TrialView {
       toast(`Done: ${change.title}`);
       location.hash = change.from;
     } catch (error) {
-      this.content.prepend(h('div', { class: 'warning', role: 'alert' }, error.code === 409 ? `Something has changed since, so what was tried does not hold any more: ${error.message} ` : `${error.message} `,
+      this.content.prepend(h('div', { class: 'warning', role: 'alert' }, error.code === 409 ? `Something has changed since, so what was tried does not hold any more: ${readable(error.message)} ` : `${readable(error.message)} `,
         h('button', { class: 'link-button', onclick: () => this.#run() }, 'Try again')));
     }
     this.apply.disabled = false;

@@ -2,6 +2,7 @@
 
 /** followTime lets the slider in a result show a moment of it. Most happens early, so its scale is logarithmic. */
 export function followTime(root) {
+  if (!root.querySelector('.trial-slider')) return; // nothing happened
   const steps = 100, whole = Number(root.dataset.end);
   const slider = root.querySelector('.trial-slider'), label = root.querySelector('.trial-now');
   const timed = [...root.querySelectorAll('[data-at]')], states = [...root.querySelectorAll('.trial-states')];
