@@ -1,7 +1,7 @@
 // The page of a trial: it runs on a copy, its result can be shared, and the change be made.
 
 import { request } from './api.js';
-import { apply, ofFiles, takeFiles, tried, tryOut } from './changing.js';
+import { apply, namespaceOf, takeFiles, tried, tryOut } from './changing.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { readable } from './format.js';
 import { share } from './share.js';
@@ -64,7 +64,7 @@ export class TrialView {
     try {
       for (;;) {
         try {
-          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value, namespace: this.app.allNamespaces ? '' : change.operations[0]?.target?.namespace ?? change.operations[0]?.object?.metadata?.namespace ?? this.app.route.ns ?? '' }, signal });
+          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value, namespace: this.app.allNamespaces ? '' : namespaceOf(change) }, signal });
           break;
         } catch (error) {
           if (error.code !== 429) throw error;
@@ -91,7 +91,8 @@ export class TrialView {
   }
 
   async #share() {
-    await share(this.content.querySelector('.trial'), tried().title);
+    const { result, title } = tried();
+    await share(report(result, title), title);
   }
 
   async #apply() {

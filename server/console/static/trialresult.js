@@ -1,4 +1,5 @@
-// What a trial did, for people: in the console, and in a file that is shared. Everything that is of a time has it in data-at, for the slider.
+// What a trial did, for people: in the console, and in a file that is shared. Everything that is of a time has it in data-at, for the slider, and
+// places are in data-left and data-width: where elements are copied with their style, the console's policy refuses that.
 
 import { h } from './dom.js';
 import { fields } from './fields.js';
@@ -70,7 +71,7 @@ function slider(objects, end, whole) {
       h('div', { class: 'trial-track' }, h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, h('path', { class: 'bars', d })),
         h('div', { class: 'past' }), h('div', { class: 'thumb' }),
         h('input', { type: 'range', class: 'trial-slider', 'aria-label': 'Time after the change', min: 0, max: 100, step: 1, value: 100 })),
-      h('div', { class: 'axis trial-axis', 'aria-hidden': 'true' }, h('span', {}, 'the change'), shown.map((s) => h('span', { class: 'mark', style: { left: `${place(s, end) * 100}%` } }, after(s))),
+      h('div', { class: 'axis trial-axis', 'aria-hidden': 'true' }, h('span', {}, 'the change'), shown.map((s) => h('span', { class: 'mark', dataset: { left: place(s, end) * 100 } }, after(s))),
         h('span', {}, whole > end ? `quiet until ${after(whole)}` : after(end)))));
 }
 
@@ -95,7 +96,7 @@ function branch(o, scale, level) {
     h('span', { class: 'trial-states muted', title: o.state ?? null }, shown),
     h('span', { class: 'branch-by muted', title: (o.by ?? []).join(', ') }, (o.by ?? []).map(by).join(', ')),
     h('span', { class: 'branch-at muted' }, after(o.first)),
-    h('span', { class: 'branch-time', 'aria-hidden': 'true' }, h('span', { style: { 'margin-left': `${Math.min(left, 98)}%`, width: `max(4px, ${width}%)` } })),
+    h('span', { class: 'branch-time', 'aria-hidden': 'true' }, h('span', { dataset: { left: Math.min(left, 94), width } })),
   ];
   const props = { class: 'branch-row', dataset: { at: o.first }, title: o.namespace ? nameOf(o) : null };
   return h('div', { class: 'branch' },
