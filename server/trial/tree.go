@@ -288,14 +288,30 @@ func (c *comparison) plant() {
 	c.result.Tree, c.result.Elsewhere = fold(tree), fold(elsewhere)
 }
 
+const (
+	// fewAlike objects that are alike are not folded, except Pods.
+	fewAlike = 3
+	// manyAlike objects in which the same fields were changed are folded even if they are in several namespaces or have several values.
+	manyAlike = 20
+)
+
 // fold folds objects that have been changed in the same way, and what followed.
 func fold(objects []*Object) []*Object {
+	exact, loose := map[string]int{}, map[string]int{}
+	for _, o := range objects {
+		o.Caused = fold(o.Caused)
+		exact[o.shape(true)]++
+		loose[o.shape(false)]++
+	}
 	var folded []*Object
 	seen := map[string]*Object{}
 	for _, o := range objects {
-		o.Caused = fold(o.Caused)
-		shape := o.shape()
-		if first := seen[shape]; first != nil {
+		shape := o.shape(true)
+		n := exact[shape]
+		if many := loose[o.shape(false)]; many > manyAlike {
+			shape, n = o.shape(false), many
+		}
+		if first := seen[shape]; first != nil && (n > fewAlike || o.Resource == pods.Resource) {
 			first.Alike++
 			first.Last = max(first.Last, o.Last)
 			first.Writes += o.Writes
@@ -307,15 +323,24 @@ func fold(objects []*Object) []*Object {
 	return folded
 }
 
-// shape is what objects that are folded have in common.
-func (o *Object) shape() string {
+// shape is what objects that are folded have in common: exactly, or only the fields.
+func (o *Object) shape(exactly bool) string {
 	s := &strings.Builder{}
-	fmt.Fprintf(s, "%s %s %s %s %q %q", o.APIVersion, o.Kind, o.Namespace, o.Operation, o.State, o.By)
+	fmt.Fprintf(s, "%s %s %s %q", o.APIVersion, o.Kind, o.Operation, o.By)
+	if exactly {
+		fmt.Fprintf(s, " %s %q", o.Namespace, o.State)
+	}
 	for _, d := range o.Diff {
-		fmt.Fprintf(s, " %q", d)
+		fmt.Fprintf(s, " %q", d.Path)
+		if exactly {
+			fmt.Fprintf(s, " %q %q", d.From, d.To)
+		}
 	}
 	for _, below := range o.Caused {
-		fmt.Fprintf(s, " (%s %d)", below.shape(), below.Alike)
+		fmt.Fprintf(s, " (%s", below.shape(exactly))
+		if exactly {
+			fmt.Fprintf(s, " %d", below.Alike)
+		}
 	}
 	return s.String()
 }
