@@ -295,25 +295,28 @@ const (
 	manyAlike = 20
 )
 
+// mostApart is how many objects side by side are told apart by more than their kinds and what was done to them.
+const mostApart = 12
+
 // fold folds objects that have been changed in the same way, and what followed.
 func fold(objects []*Object) []*Object {
-	exact, loose := map[string]int{}, map[string]int{}
 	for _, o := range objects {
 		o.Caused = fold(o.Caused)
-		exact[o.shape(true)]++
-		loose[o.shape(false)]++
 	}
-	var folded []*Object
+	folded := foldBy(objects, (*Object).shape)
+	if len(folded) > mostApart {
+		folded = foldBy(folded, (*Object).outline)
+	}
+	return folded
+}
+
+func foldBy(objects []*Object, shape func(*Object) string) (folded []*Object) {
 	seen := map[string]*Object{}
 	for _, o := range objects {
-		shape := o.shape(true)
-		n := exact[shape]
-		if many := loose[o.shape(false)]; many > manyAlike {
-			shape, n = o.shape(false), many
-		}
-		if first := seen[shape]; first != nil && (n > fewAlike || o.Resource == pods.Resource) {
-			first.Alike++
-			first.Last = max(first.Last, o.Last)
+		shape := shape(o)
+		if first := seen[shape]; first != nil {
+			first.Alike += 1 + o.Alike
+			first.First, first.Last = min(first.First, o.First), max(first.Last, o.Last)
 			first.Writes += o.Writes
 			continue
 		}
@@ -323,24 +326,28 @@ func fold(objects []*Object) []*Object {
 	return folded
 }
 
-// shape is what objects that are folded have in common: exactly, or only the fields.
-func (o *Object) shape(exactly bool) string {
+// shape is what objects that are folded have in common.
+func (o *Object) shape() string {
 	s := &strings.Builder{}
-	fmt.Fprintf(s, "%s %s %s %q", o.APIVersion, o.Kind, o.Operation, o.By)
-	if exactly {
-		fmt.Fprintf(s, " %s %q", o.Namespace, o.State)
-	}
+	fmt.Fprintf(s, "%s %s %s %s %q %q", o.APIVersion, o.Kind, o.Namespace, o.Operation, o.State, o.By)
 	for _, d := range o.Diff {
-		fmt.Fprintf(s, " %q", d.Path)
-		if exactly {
-			fmt.Fprintf(s, " %q %q", d.From, d.To)
-		}
+		fmt.Fprintf(s, " %q", d)
 	}
 	for _, below := range o.Caused {
-		fmt.Fprintf(s, " (%s", below.shape(exactly))
-		if exactly {
-			fmt.Fprintf(s, " %d", below.Alike)
-		}
+		fmt.Fprintf(s, " (%s %d)", below.shape(), below.Alike)
+	}
+	return s.String()
+}
+
+// outline is what many objects have in common that are folded since they are many.
+func (o *Object) outline() string {
+	s := &strings.Builder{}
+	fmt.Fprintf(s, "%s %s %s %q %q", o.APIVersion, o.Kind, o.Operation, digits.ReplaceAllString(o.State, "0"), o.By)
+	for _, d := range o.Diff {
+		fmt.Fprintf(s, " %q", d.Path)
+	}
+	for _, below := range o.Caused {
+		fmt.Fprintf(s, " (%s)", below.outline())
 	}
 	return s.String()
 }
