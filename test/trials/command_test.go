@@ -39,6 +39,7 @@ func TestTry(t *testing.T) {
 		t.Run("user", func(t *testing.T) { triesAsUser(t, c) })
 		t.Run("kubectl", func(t *testing.T) { triesKubectl(t, c) })
 		t.Run("command", func(t *testing.T) { triesCommands(t, c) })
+		t.Run("around", func(t *testing.T) { triesAround(t, c) })
 		if after := c.state(t); after != before {
 			t.Errorf("trials have changed the cluster from\n%s\nto\n%s", before, after)
 		}
