@@ -35,7 +35,7 @@ type tryCommandRun struct {
 // command sets a command that makes the change.
 func (o *tryOptions) command(cmd *cobra.Command, args []string, to *trial.Options) error {
 	r := &tryCommandRun{o: o, lines: [][]string{args}, in: cmd.InOrStdin(), out: cmd.ErrOrStderr()}
-	to.Words = strings.Join(args, " ")
+	to.Words = inWords(args)
 	if cmd.ArgsLenAtDash() != 0 {
 		r.lines = kubectlLines(o.kubectl, args)
 	}
@@ -86,7 +86,7 @@ func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *t
 		if err == nil {
 			continue
 		}
-		words := terminal.Printable(strings.Join(line, " "))
+		words := terminal.Printable(inWords(line))
 		exited, failed := errors.AsType[*exec.ExitError](err)
 		switch {
 		case errors.Is(context.Cause(ctx), trial.ErrTired):

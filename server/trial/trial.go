@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// From is the copy: a file. Source says in words what it is a copy of.
 	From, Source string
+	// Moment is when the state of the copy is of.
+	Moment time.Time
 	// Missing is what could not be copied, and why, in lines.
 	Missing []string
 	// User and Groups make the change.
@@ -40,8 +42,8 @@ type Options struct {
 	// Lost are nodes that fail when the change is made, and Loads are how much some Pods have to do from then on.
 	Lost  []string
 	Loads []Load
-	// Words say in words what the change is.
-	Words string
+	// Words say in words what the change is, and Real is the command that makes it for real, if there is one.
+	Words, Real string
 	// Change makes the change, as the user of the configuration. It notes what the API answers. An error means that it could not be tried.
 	Change func(ctx context.Context, config *rest.Config, answers *Answers) error
 	// Command makes the change instead. It is called outside, for programs in other processes, which time waits for: it passes while they are silent.
@@ -85,9 +87,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 				result, err = compare(context.Background(), out, other.outcome, answers)
 			}
 			if err == nil {
+				result.Touched, result.Command = out.touched(), o.Real
 				result.Webhooks = out.webhooks.moreThan(other.outcome.webhooks)
 				result.Tried = Tried{
-					Source: o.Source, Change: o.Words, User: o.User, Missing: o.Missing,
+					Source: o.Source, Change: o.Words, User: o.User, Missing: o.Missing, Moment: o.Moment,
 					Begin: out.begin, For: Duration(out.end.Sub(out.begin)), Nodes: out.nodes, Objects: out.objects,
 				}
 			}
