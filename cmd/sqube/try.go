@@ -34,6 +34,7 @@ type tryOptions struct {
 	span    time.Duration
 	timeout time.Duration
 	save    string
+	with    []string
 	doIt    string // --apply
 	objects []manifests.Object
 	output  string
@@ -83,6 +84,7 @@ Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change wa
 	fs.StringVar(&o.kubectl, "kubectl", "kubectl", "The kubectl that understands the words.")
 	fs.DurationVar(&o.span, "for", 10*time.Minute, "How long the copy is watched after the change, in its own time.")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "How long the trial can take, in real time.")
+	fs.StringArrayVar(&o.with, "with", nil, "Command of a controller that is not in the copy, such as an operator, for sh. It gets a KUBECONFIG of the copy as an administrator, from before the change to the end. Another one runs in the copy without the change, so that what it does there is left out. Can be repeated.")
 	fs.StringVar(&o.doIt, "apply", "", "Make the change in the cluster after the trial if the copy came to rest, or 'always', unless it was refused. What the change stands on must be as it was copied: the objects that it touches, their namespaces, quotas and limits, and the cluster's policies and webhooks. Files are a transaction on a server of sqube.")
 	fs.Lookup("apply").NoOptDefVal = "at-rest"
 	fs.StringVar(&o.save, "save", "", "New file for the copy as it is at the end, with its history: sqube console shows it.")
@@ -149,6 +151,9 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	options.Real = o.real(cmd, args)
+	for _, line := range o.with {
+		options.Beside = append(options.Beside, o.beside(cmd, line))
+	}
 	result, err := trial.Run(ctx, options)
 	if err != nil {
 		return interrupted(ctx, terminal.OneLine(err))

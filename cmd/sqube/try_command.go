@@ -106,6 +106,26 @@ func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *t
 	return nil
 }
 
+// beside returns a program that runs beside the copy.
+func (o *tryOptions) beside(cmd *cobra.Command, line string) trial.Beside {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		words = []string{"sh"}
+	}
+	return trial.Beside{Name: filepath.Base(words[0]), Run: func(ctx context.Context, config *rest.Config, twin bool) (err error) {
+		g, err := gateway.Open(config, gateway.Options{Context: cmp.Or(o.contextName, "trial"), Namespace: o.namespace()})
+		if err != nil {
+			return err
+		}
+		defer closing(&err, g.Close)
+		out := cmd.ErrOrStderr()
+		if twin { // it says the same
+			out = io.Discard
+		}
+		return runGroup(ctx, []string{"sh", "-c", line}, environment(g), strings.NewReader(""), out)
+	}}
+}
+
 // environment returns that of a command: nothing in it leads to another cluster.
 func environment(g *gateway.Gateway) []string {
 	own := slices.DeleteFunc(os.Environ(), func(variable string) bool {
