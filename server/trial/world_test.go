@@ -31,7 +31,7 @@ func TestWorld(t *testing.T) {
 		o := Options{From: file, For: time.Hour}
 		outside, err := prepareWebhooks(nil)
 		harness.Must(t, err)
-		w, err := o.begin(t.Context(), outside)
+		w, err := o.begin(t.Context(), outside, nil)
 		harness.Must(t, err)
 		t.Cleanup(func() { harness.Must(t, w.Stop()) })
 		t.Cleanup(w.nodes.Load().Stop)
