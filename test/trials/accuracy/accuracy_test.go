@@ -58,9 +58,7 @@ func TestAccuracy(t *testing.T) {
 		for _, s := range played {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				turns <- struct{}{}
-				tried := c.try(t, s, file, before.uids())
-				<-turns
+				tried := c.try(t, s, file, before.uids(), turns)
 				printed := c.change(t, s)
 				made := c.end(t, s, before.uids())
 				ends := diff(s.name, made, tried.outcome, explained)

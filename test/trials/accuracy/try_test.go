@@ -28,9 +28,11 @@ type tried struct {
 	outcome outcome
 }
 
-// try tries a scenario's change on a copy.
-func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]bool) *tried {
+// try tries a scenario's change on a copy, when it is its turn.
+func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]bool, turns chan struct{}) *tried {
 	t.Helper()
+	turns <- struct{}{}
+	defer func() { <-turns }()
 	dir := t.TempDir()
 	manifest, saved := filepath.Join(dir, "change.yaml"), filepath.Join(dir, "saved.db")
 	args := []string{"try", "--from", file, "--save", saved, "-o", "json"}
