@@ -220,11 +220,14 @@ func (l *Load) times(load int64) int64 {
 	return int64(float64(load) * l.Factor)
 }
 
+// window is the time over which metrics-server averages, as it looks every 15 s. HorizontalPodAutoscalers leave out new Pods for so long.
+const window = 15 * time.Second
+
 // same returns the same metric for each of some Pods.
 func same(pods []string, each int64) metrics.PodMetricsInfo {
 	info := metrics.PodMetricsInfo{}
 	for _, name := range pods {
-		info[name] = metrics.PodMetric{Timestamp: time.Now(), Window: 30 * time.Second, Value: each}
+		info[name] = metrics.PodMetric{Timestamp: time.Now(), Window: window, Value: each}
 	}
 	return info
 }
