@@ -164,10 +164,7 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 		return terminal.OneLine(err)
 	}
 	if isTransaction(objects) {
-		to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
-			return commitInCopy(ctx, config, objects[0], answers)
-		}
-		return nil
+		return o.transaction(objects[0], to)
 	}
 	manifests.Sort(objects)
 	for _, object := range objects {
