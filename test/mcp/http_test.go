@@ -54,9 +54,7 @@ func TestServedAgents(t *testing.T) {
 	if name := jane.try(arguments{"manifest": blue}); name == "" {
 		t.Error("jane can't try what she may do")
 	}
-	if name := jane.try(arguments{"manifest": configMap("bank", "blue")}); name != "" {
-		t.Error("jane can apply what she may not do")
-	}
+	jane.fails("try", arguments{"manifest": configMap("bank", "blue")}, "forbidden")
 	admin.shows("apply", arguments{"trial": trial, "manifest": blue}, "Applied")
 	if color := c.color(t, "shop"); color != "blue" || len(p.asked) != 1 || !strings.Contains(p.asked[0], "as kubernetes-admin") {
 		t.Errorf("the cluster has %q, and the person was asked %q", color, p.asked)
