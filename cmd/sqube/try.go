@@ -26,6 +26,7 @@ const tryName = "try"
 // tryOptions are the flags of sqube try.
 type tryOptions struct {
 	trySource
+	around  tryWorld
 	apply   applyOptions // whose files are applied
 	kubectl string
 	span    time.Duration
@@ -53,7 +54,8 @@ where they are, unless --secrets is given.
 
 A change is files (server-side apply, as sqube apply does it), or words that kubectl
 understands, or any command after --, which gets a KUBECONFIG of the copy; time passes
-while it waits. Flags of sqube try come before the words.
+while it waits. Flags of sqube try come before the words. --lose and --load say what
+happens around the change, or instead of one.
 
 Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change was refused,
 2 if it could not be tried.`,
@@ -61,12 +63,14 @@ Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change wa
   sqube try --context prod -k overlays/prod -o markdown
   sqube try -n shop delete node/n3 --drain
   sqube try --context prod -- helm upgrade web ./chart --wait
+  sqube try --lose node/n3 --load deployment/web=200%
   sqube try --for 24h --from last-night.db -f policy.yaml`,
 		RunE: o.run,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // kubectl's words have flags of their own
 	o.trySource.addFlags(cmd)
+	o.around.addFlags(fs)
 	o.apply.files.AddFlags(fs, "apply")
 	fs.StringVarP(&o.apply.namespace, "namespace", "n", "", "Namespace of objects that name none, and of the command. If unset, the context's.")
 	fs.StringVar(&o.apply.manager, "field-manager", "kubectl", "Who owns the fields of objects in files.")
@@ -83,7 +87,7 @@ Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change wa
 func (o *tryOptions) check(cmd *cobra.Command, args []string) error {
 	files := len(o.apply.files.Filenames) > 0 || o.apply.files.Kustomize != ""
 	switch {
-	case len(args) == 0 && !files:
+	case len(args) == 0 && !files && !o.around.given():
 		return fmt.Errorf("want a change: -f FILE, -k FOLDER, words of kubectl, or -- and a command (see %s --help)", cmd.CommandPath())
 	case len(args) > 0 && files:
 		return errors.New("give files or a command, not both: a command can be sh -c '…'")
@@ -91,6 +95,9 @@ func (o *tryOptions) check(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--output must be text, json or markdown, not %q", o.output)
 	case o.span <= 0 || o.timeout <= 0:
 		return errors.New("--for and --timeout must be more than 0")
+	}
+	if err := o.around.set("", &trial.Options{}); err != nil { // before a cluster is read
+		return err
 	}
 	if o.save != "" {
 		if _, err := os.Lstat(o.save); err == nil {
@@ -124,8 +131,12 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := o.change(cmd, args, &options); err != nil { // files are read before a cluster is
 		return err
 	}
+	options.Words = strings.TrimSpace(options.Words + " " + o.around.words())
 	if err := o.trySource.prepare(cmd, folder, &options); err != nil {
 		return interrupted(ctx, err)
+	}
+	if err := o.around.set(o.namespace(), &options); err != nil {
+		return err
 	}
 	result, err := trial.Run(ctx, options)
 	if err != nil {
@@ -158,6 +169,10 @@ func interrupted(ctx context.Context, err error) error {
 func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options) error {
 	if len(args) > 0 {
 		return o.command(cmd, args, to)
+	}
+	if len(o.apply.files.Filenames) == 0 && o.apply.files.Kustomize == "" { // something happens by itself
+		to.Change = func(context.Context, *rest.Config, *trial.Answers) error { return nil }
+		return nil
 	}
 	objects, err := o.apply.files.Read(cmd.InOrStdin())
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,7 +70,13 @@ func commitInCopy(ctx context.Context, config *rest.Config, t *transactions.Tran
 	if err != nil {
 		return err
 	}
-	written, err := answer(client.Post().Resource(transactions.Resource).Body(text).Do(ctx))
+	post := func(namespace string) ([]byte, error) {
+		return answer(client.Post().NamespaceIfScoped(namespace, namespace != "").Resource(transactions.Resource).Body(text).Do(ctx))
+	}
+	written, err := post("")
+	if namespace := namespaceOf(&t.Spec); namespace != "" && apierrors.IsForbidden(err) {
+		written, err = post(namespace) // for those who have the right in it alone
+	}
 	if _, refused := errors.AsType[*apierrors.StatusError](err); refused {
 		answers.Refuse("", err) // which names the operation and its object
 		return nil
@@ -85,6 +93,25 @@ func commitInCopy(ctx context.Context, config *rest.Config, t *transactions.Tran
 		}
 	}
 	return nil
+}
+
+// namespaceOf returns the namespace of all objects that a transaction writes, "" if there is none, or more than one.
+func namespaceOf(spec *transactions.Spec) string {
+	found := map[string]bool{}
+	for _, o := range spec.Operations {
+		var object metav1.PartialObjectMetadata
+		switch {
+		case o.Target != nil:
+			object.Namespace = o.Target.Namespace
+		case o.Object == nil || json.Unmarshal(o.Object.Raw, &object) != nil:
+			return ""
+		}
+		found[object.Namespace] = true
+	}
+	if len(found) != 1 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(found))[0]
 }
 
 // withoutConditions lets a transaction be made on a copy whose controllers have gone on since: what it stands on is a matter of the cluster.

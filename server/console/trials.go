@@ -52,6 +52,8 @@ const kubeconfigName = "kubeconfig"
 type change struct {
 	Spec json.RawMessage `json:"spec"` // of a Transaction
 	For  metav1.Duration `json:"for"`
+	// Namespace is the only one that the user may read, "" for all.
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // ServesTrials reports whether a path is for Trials.
@@ -161,7 +163,11 @@ func (t *Trials) try(r *http.Request, c *change) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.run(ctx, dir, transaction, "--from", "kube:", "-f", "-", "-o", "json", "--for", c.For.Duration.String())
+	arguments := []string{"--from", "kube:", "-f", "-", "-o", "json", "--for", c.For.Duration.String()}
+	if c.Namespace != "" {
+		arguments = append(arguments, "--only-namespaces", c.Namespace)
+	}
+	return t.run(ctx, dir, transaction, arguments...)
 }
 
 // run runs sqube try and returns what it prints.

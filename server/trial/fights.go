@@ -3,7 +3,6 @@ package trial
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/sqube/sqube/sqlstore/fieldpath"
 )
@@ -19,8 +18,7 @@ type contestedField struct {
 	had   map[string]bool // values
 	by    []string
 	back  int // how often it got a value that it had had
-	first time.Time
-	last  time.Time
+	times int // how often it was changed
 }
 
 func newContest(e *effect) *contest {
@@ -45,7 +43,7 @@ func (c *contest) add(w *write, object map[string]any) {
 		for _, d := range fieldpath.DifferencesOf(c.last, object) {
 			f := c.fields[d.Path]
 			if f == nil {
-				f = &contestedField{had: map[string]bool{valueText(d.Old): true}, first: w.at}
+				f = &contestedField{had: map[string]bool{valueText(d.Old): true}}
 				c.fields[d.Path] = f
 			}
 			now := valueText(d.New)
@@ -53,7 +51,8 @@ func (c *contest) add(w *write, object map[string]any) {
 				f.back++
 			}
 			f.had[now] = true
-			f.by, f.last = appendNew(f.by, w.by), w.at
+			f.by = appendNew(f.by, w.by)
+			f.times++
 		}
 	}
 	c.last = object
@@ -67,14 +66,20 @@ func valueText(value any) string {
 	return string(raw)
 }
 
-// fight returns the field that is contested most; nil if none is. That one author alone scales something up and down is none.
-func (c *contest) fight() *Fight {
+// fight returns the field that is contested most; nil if none is. That one author changes something is none, unless it is without end.
+func (c *contest) fight(restless bool) *Fight {
 	var found *Fight
 	for path, f := range c.fields {
-		if f.back < contested || len(f.by) < 2 || found != nil && (found.Times > f.back || found.Times == f.back && found.Path < path) {
+		if !restless && (f.back < contested || len(f.by) < 2) {
 			continue
 		}
-		found = &Fight{Object: c.effect.Reference, Path: path, By: f.by, Times: f.back}
+		one := &Fight{Object: c.effect.Reference, Path: path, By: f.by, Times: f.times}
+		if found == nil || one.Times > found.Times || one.Times == found.Times && one.Path < found.Path {
+			found = one
+		}
+	}
+	if found == nil && restless {
+		found = &Fight{Object: c.effect.Reference, Path: ".status", By: c.effect.life.by(), Times: len(c.effect.life.writes)}
 	}
 	return found
 }

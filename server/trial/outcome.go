@@ -144,7 +144,7 @@ func (l *life) read(ctx context.Context, log *changes.Log) error {
 }
 
 func (l *life) versions(ctx context.Context, log *changes.Log, yield func(*write, map[string]any)) error {
-	for i := range l.writes {
+	for i := range min(len(l.writes), mostWrites) {
 		e := l.writes[i].entry
 		if err := log.Read(ctx, e); err != nil {
 			return fmt.Errorf("read %s: %w", l.key, err)

@@ -170,7 +170,7 @@ type Eviction struct {
 	Reason string    `json:"reason"` // preempted by …, evicted by …
 }
 
-// Fight is a field that controllers do not leave alone.
+// Fight is a field that controllers do not leave alone: several change it to and fro, or one goes on changing it.
 type Fight struct {
 	Object Reference `json:"object"`
 	Path   string    `json:"path"`

@@ -8,11 +8,13 @@ import (
 )
 
 const (
-	// mostMoments is how many lines an object has in the time line, mostTimeline how many objects are in it, and mostWrites how often one of
-	// those may have been written.
+	// mostMoments is how many lines an object has in the time line, mostTimeline how many objects are in it, and mostWrites how many of its
+	// versions are read.
 	mostMoments, mostTimeline, mostWrites = 6, 20, 2000
 	// contested is how often a field goes back to a value that it had for a fight.
 	contested = 3
+	// withoutEnd is how often an object has been written in the second half of the time if nobody expects it to come to rest.
+	withoutEnd = 10
 	// mostFollowed is of how many objects that are written often all versions are read.
 	mostFollowed = 50
 )
@@ -21,7 +23,7 @@ const (
 func (c *comparison) follow() error {
 	lines, followed := 0, 0
 	for _, e := range c.effects {
-		if e.absent || len(e.life.writes) > mostWrites {
+		if e.absent {
 			continue
 		}
 		describe := moments(e)
@@ -62,12 +64,27 @@ func (c *comparison) follow() error {
 			return err
 		}
 		c.result.Timeline = append(c.result.Timeline, condense(all)...)
-		if f := contest.fight(); f != nil {
+		if f := contest.fight(c.restless(e)); f != nil {
 			c.result.Fights = append(c.result.Fights, *f)
 		}
 	}
 	slices.SortStableFunc(c.result.Timeline, func(a, b Moment) int { return cmp.Compare(a.At, b.At) })
 	return nil
+}
+
+// restless reports whether an object is written without end, and would not be without the change.
+func (c *comparison) restless(e *effect) bool {
+	writes, late := e.life.writes, c.trial.end.Add(-c.trial.end.Sub(c.trial.begin)/2)
+	n := 0
+	for i := range writes {
+		if writes[i].at.After(late) && writes[i].by != "kubelet" {
+			n++
+		}
+	}
+	if twin := c.twin.lives[e.key]; twin != nil && len(twin.writes) > len(writes)/2 {
+		return false
+	}
+	return n >= withoutEnd
 }
 
 // moments returns how the versions of an object are described in the time line; nil for one that is not in it.

@@ -288,16 +288,35 @@ func (c *comparison) plant() {
 	c.result.Tree, c.result.Elsewhere = fold(tree), fold(elsewhere)
 }
 
+const (
+	// fewAlike objects that are alike are not folded, except Pods.
+	fewAlike = 3
+	// manyAlike objects in which the same fields were changed are folded even if they are in several namespaces or have several values.
+	manyAlike = 20
+)
+
+// mostApart is how many objects side by side are told apart by more than their kinds and what was done to them.
+const mostApart = 12
+
 // fold folds objects that have been changed in the same way, and what followed.
 func fold(objects []*Object) []*Object {
-	var folded []*Object
-	seen := map[string]*Object{}
 	for _, o := range objects {
 		o.Caused = fold(o.Caused)
-		shape := o.shape()
+	}
+	folded := foldBy(objects, (*Object).shape)
+	if len(folded) > mostApart {
+		folded = foldBy(folded, (*Object).outline)
+	}
+	return folded
+}
+
+func foldBy(objects []*Object, shape func(*Object) string) (folded []*Object) {
+	seen := map[string]*Object{}
+	for _, o := range objects {
+		shape := shape(o)
 		if first := seen[shape]; first != nil {
-			first.Alike++
-			first.Last = max(first.Last, o.Last)
+			first.Alike += 1 + o.Alike
+			first.First, first.Last = min(first.First, o.First), max(first.Last, o.Last)
 			first.Writes += o.Writes
 			continue
 		}
@@ -316,6 +335,19 @@ func (o *Object) shape() string {
 	}
 	for _, below := range o.Caused {
 		fmt.Fprintf(s, " (%s %d)", below.shape(), below.Alike)
+	}
+	return s.String()
+}
+
+// outline is what many objects have in common that are folded since they are many.
+func (o *Object) outline() string {
+	s := &strings.Builder{}
+	fmt.Fprintf(s, "%s %s %s %q %q", o.APIVersion, o.Kind, o.Operation, digits.ReplaceAllString(o.State, "0"), o.By)
+	for _, d := range o.Diff {
+		fmt.Fprintf(s, " %q", d.Path)
+	}
+	for _, below := range o.Caused {
+		fmt.Fprintf(s, " (%s)", below.outline())
 	}
 	return s.String()
 }

@@ -162,6 +162,9 @@ class App {
     return make ? make(this) : { element: h('div', { class: 'page' }, empty('There is no such page')) };
   }
 
+  /** allNamespaces is whether the user may list the namespaces. */
+  get allNamespaces() { return this.#spaces !== null; }
+
   /** resource finds a kind by its id in links. */
   resource(id) { return this.kinds.find((k) => idOf(k) === id); }
 

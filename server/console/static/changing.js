@@ -1,13 +1,12 @@
 // Changes that people make, as operations of a transaction with what they stand on. They can be tried, and applied.
 
-import { Failure, asMetadata, pathOf, request, text } from './api.js';
-import { fill, h, icon, toast } from './dom.js';
-import { plural } from './format.js';
+import { Failure, asMetadata, idOf, pathOf, request } from './api.js';
+import { h, icon, toast } from './dom.js';
+import { readable } from './format.js';
 import { dialog } from './help.js';
 import { current, go, link } from './route.js';
-import { idOf } from './api.js';
 
-const transactions = '/apis/history.sqube.io/v1alpha1/transactions';
+const base = '/apis/history.sqube.io/v1alpha1';
 
 /** manager is the field manager of what is done here. */
 export const manager = 'sqube-console';
@@ -21,10 +20,22 @@ export function unchanged(o) {
   return { ...targetOf(o), uid, ...(generation ? { field: '.metadata.generation', value: generation } : { resourceVersion }) };
 }
 
-/** apply makes a change, all of it or nothing. */
-export async function apply({ operations, require }) {
-  const spec = { operations, require };
-  return request(transactions, { method: 'POST', body: { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Transaction', metadata: { generateName: 'console-' }, spec } });
+/** namespaceOf returns the only namespace in which a change writes, or ''. */
+export function namespaceOf({ operations }) {
+  const found = new Set(operations.map((o) => o.target?.namespace ?? o.object?.metadata.namespace ?? ''));
+  return found.size === 1 ? [...found][0] : '';
+}
+
+/** apply makes a change, all of it or nothing. Who may not in the whole cluster may perhaps in the namespace. */
+export async function apply(change) {
+  const { operations, require } = change, namespace = namespaceOf(change);
+  const body = { apiVersion: 'history.sqube.io/v1alpha1', kind: 'Transaction', metadata: { generateName: 'console-' }, spec: { operations, require } };
+  try {
+    return await request(`${base}/transactions`, { method: 'POST', body });
+  } catch (error) {
+    if (error.code !== 403 || !namespace) throw error;
+    return request(`${base}/namespaces/${encodeURIComponent(namespace)}/transactions`, { method: 'POST', body });
+  }
 }
 
 let chosen = null;
@@ -50,7 +61,7 @@ export function buttons(app, make, done) {
       const change = await make();
       if (change) await act(change);
     } catch (error) {
-      problem.textContent = error.message;
+      problem.textContent = readable(error.message);
       problem.hidden = false;
     }
     button.disabled = false;

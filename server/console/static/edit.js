@@ -1,11 +1,10 @@
 // An object's YAML, to be changed. What is sent is only what has changed in it.
 
-import { idOf, pathOf, request } from './api.js';
+import { Failure, idOf, pathOf, request } from './api.js';
 import { buttons, manager, parse, targetOf, unchanged } from './changing.js';
 import { empty, failure, fill, h, skeleton } from './dom.js';
 import { go, link } from './route.js';
 import { text } from './yaml.js';
-import { Failure } from './api.js';
 
 const isMap = (v) => v !== null && typeof v === 'object' && !Array.isArray(v);
 
@@ -61,7 +60,7 @@ class EditView {
 
   async #load(ns) {
     try {
-      const { apiVersion, kind, metadata: { managedFields, ...metadata }, status, ...rest } = this.object = await request(pathOf(this.resource, ns, this.name));
+      const { apiVersion, kind, metadata: { managedFields, uid, resourceVersion, generation, creationTimestamp, ...metadata }, status, ...rest } = this.object = await request(pathOf(this.resource, ns, this.name));
       this.shown = { apiVersion, kind, metadata, ...rest };
       this.input.value = text(this.shown);
       fill(this.content, this.input);

@@ -39,6 +39,9 @@ export function value(v) {
   return v === '' ? '""' : v;
 }
 
+/** readable returns a message of the API without whole objects in it. */
+export const readable = (message) => message.replace(/ Invalid value: "(?:[^"\\]|\\.){200,}":/g, '');
+
 /** who returns a user's name in short: service accounts without their prefix. */
 export function who(user) {
   if (!user) return 'unknown';

@@ -1,9 +1,9 @@
 // The page of a trial: it runs on a copy, its result can be shared, and the change be made.
 
 import { request } from './api.js';
-import { apply, ofFiles, takeFiles, tried, tryOut } from './changing.js';
+import { apply, namespaceOf, takeFiles, tried, tryOut } from './changing.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
-import { go } from './route.js';
+import { readable } from './format.js';
 import { share } from './share.js';
 import { report } from './trialresult.js';
 import { followTime } from './trialtime.js';
@@ -64,7 +64,7 @@ export class TrialView {
     try {
       for (;;) {
         try {
-          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value }, signal });
+          change.result = await request('trials', { method: 'POST', body: { spec: { operations: change.operations }, for: this.for.value, namespace: this.app.allNamespaces ? '' : namespaceOf(change) }, signal });
           break;
         } catch (error) {
           if (error.code !== 429) throw error;
@@ -91,7 +91,8 @@ export class TrialView {
   }
 
   async #share() {
-    await share(this.content.querySelector('.trial'), tried().title);
+    const { result, title } = tried();
+    await share(report(result, title), title);
   }
 
   async #apply() {
@@ -102,7 +103,7 @@ export class TrialView {
       toast(`Done: ${change.title}`);
       location.hash = change.from;
     } catch (error) {
-      this.content.prepend(h('div', { class: 'warning', role: 'alert' }, error.code === 409 ? `Something has changed since, so what was tried does not hold any more: ${error.message} ` : `${error.message} `,
+      this.content.prepend(h('div', { class: 'warning', role: 'alert' }, error.code === 409 ? `Something has changed since, so what was tried does not hold any more: ${readable(error.message)} ` : `${readable(error.message)} `,
         h('button', { class: 'link-button', onclick: () => this.#run() }, 'Try again')));
     }
     this.apply.disabled = false;

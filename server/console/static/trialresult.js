@@ -1,10 +1,14 @@
-// What a trial did, for people: in the console, and in a file that is shared. Everything that is of a time has it in data-at, for the slider.
+// What a trial did, for people: in the console, and in a file that is shared. Everything that is of a time has it in data-at, for the slider, and
+// places are in data-left and data-width: where elements are copied with their style, the console's policy refuses that.
 
 import { h } from './dom.js';
 import { fields } from './fields.js';
-import { count, plural, who } from './format.js';
+import { count, plural, readable, who } from './format.js';
 
 const verdicts = { AtRest: ['good', 'It comes to rest'], NotAtRest: ['busy', 'It does not come to rest'], Refused: ['bad', 'The API refuses it'] };
+
+// Results name users without the prefix of the system's own.
+const by = (user) => who(user.replace(/^serviceaccount:/, 'system:$&'));
 
 /** after returns a time of a trial, in seconds after the change: 0:42. */
 export function after(seconds) {
@@ -21,6 +25,7 @@ function span(seconds) {
 const nameOf = (o) => (o.namespace ? `${o.namespace}/` : '') + o.name;
 const same = (a, b) => (a.uid && b.uid ? a.uid === b.uid : a.kind === b.kind && a.name === b.name && (a.namespace ?? '') === (b.namespace ?? ''));
 const all = (objects = []) => objects.flatMap((o) => [o, ...all(o.caused)]);
+const omitted = (n) => n > 0 && h('p', { class: 'muted small' }, `${count(n)} more are left out.`);
 const more = (n) => n > 0 && h('span', { class: 'muted' }, ` and ${count(n)} more like it`);
 const times = (n) => n > 1 && h('span', { class: 'muted' }, ` ${count(n)} ×`);
 
@@ -31,7 +36,7 @@ export function report(result, words) {
   const end = Math.max(10, Math.ceil(Math.max(0, ...moments) * 1.05)), scale = { end, timeline };
   const [state, verdict] = verdicts[result.verdict] ?? ['', result.verdict];
   return h('article', { class: 'trial', dataset: { end } },
-    h('header', { class: `verdict ${state}` }, h('h2', { class: `state ${state}` }, verdict), (result.reasons ?? []).map((r) => h('p', {}, r)),
+    h('header', { class: `verdict ${state}` }, h('h2', { class: `state ${state}` }, verdict), (result.reasons ?? []).map((r) => h('p', {}, readable(r))),
       h('p', { class: 'muted small' }, about(t, words))),
     objects.length > 0 && slider(objects, end, t.for ?? 0),
     h('div', { class: 'columns' },
@@ -66,7 +71,7 @@ function slider(objects, end, whole) {
       h('div', { class: 'trial-track' }, h('svg', { class: 'histogram', preserveAspectRatio: 'none', viewBox: '0 0 1000 40', 'aria-hidden': 'true' }, h('path', { class: 'bars', d })),
         h('div', { class: 'past' }), h('div', { class: 'thumb' }),
         h('input', { type: 'range', class: 'trial-slider', 'aria-label': 'Time after the change', min: 0, max: 100, step: 1, value: 100 })),
-      h('div', { class: 'axis trial-axis', 'aria-hidden': 'true' }, h('span', {}, 'the change'), shown.map((s) => h('span', { class: 'mark', style: { left: `${place(s, end) * 100}%` } }, after(s))),
+      h('div', { class: 'axis trial-axis', 'aria-hidden': 'true' }, h('span', {}, 'the change'), shown.map((s) => h('span', { class: 'mark', dataset: { left: place(s, end) * 100 } }, after(s))),
         h('span', {}, whole > end ? `quiet until ${after(whole)}` : after(end)))));
 }
 
@@ -74,8 +79,8 @@ function whole(result, scale) {
   const { tree = [], elsewhere = [] } = result;
   return [
     (tree.length > 0 || elsewhere.length === 0) && h('section', { class: 'group' }, h('h2', {}, 'What follows'),
-      tree.length > 0 ? branches(tree, scale, 1) : h('p', { class: 'muted' }, result.verdict === 'Refused' ? 'Nothing: the change was not made.' : 'Nothing: everything is as it would be without the change.')),
-    elsewhere.length > 0 && h('section', { class: 'group' }, h('h2', {}, 'Different elsewhere'), branches(elsewhere, scale, 1)),
+      tree.length > 0 ? [branches(tree, scale, 1), omitted(result.omitted?.tree)] : h('p', { class: 'muted' }, result.verdict === 'Refused' ? 'Nothing: the change was not made.' : 'Nothing: everything is as it would be without the change.')),
+    elsewhere.length > 0 && h('section', { class: 'group' }, h('h2', {}, 'Different elsewhere'), branches(elsewhere, scale, 1), omitted(result.omitted?.elsewhere)),
   ];
 }
 
@@ -87,16 +92,16 @@ function branch(o, scale, level) {
   const left = place(o.first, scale.end) * 100, width = Math.max(0, place(o.last, scale.end) * 100 - left);
   const row = [
     h('span', { class: 'kind-tag' }, o.kind), h('span', { class: 'branch-name' }, h('span', { class: 'cell-name' }, o.name), more(o.alike)),
-    h('span', { class: `op ${{ created: 'create', deleted: 'delete' }[o.operation] ?? ''}` }, o.operation),
-    h('span', { class: 'trial-states muted' }, shown),
-    h('span', { class: 'branch-by muted', title: (o.by ?? []).join(', ') }, (o.by ?? []).map(who).join(', ')),
+    h('span', { class: `op ${{ created: 'create', deleted: 'delete', 'not deleted': 'create', 'not created': 'delete' }[o.operation] ?? ''}` }, o.operation),
+    h('span', { class: 'trial-states muted', title: o.state ?? null }, shown),
+    h('span', { class: 'branch-by muted', title: (o.by ?? []).join(', ') }, (o.by ?? []).map(by).join(', ')),
     h('span', { class: 'branch-at muted' }, after(o.first)),
-    h('span', { class: 'branch-time', 'aria-hidden': 'true' }, h('span', { style: { 'margin-left': `${Math.min(left, 98)}%`, width: `max(4px, ${width}%)` } })),
+    h('span', { class: 'branch-time', 'aria-hidden': 'true' }, h('span', { dataset: { left: Math.min(left, 94), width } })),
   ];
   const props = { class: 'branch-row', dataset: { at: o.first }, title: o.namespace ? nameOf(o) : null };
   return h('div', { class: 'branch' },
-    changed.length > 0 ? h('details', { open: level === 1 && o.operation === 'changed' }, h('summary', props, row), fields(changed, 40)) : h('div', props, row),
-    (o.caused ?? []).length > 0 && h('div', { class: 'caused' }, branches(o.caused, scale, level + 1)));
+    changed.length > 0 ? h('details', { open: level === 1 && o.operation === 'changed' }, h('summary', props, row), fields(changed, 40), omitted(o.omitted?.diff)) : h('div', props, row),
+    (o.caused ?? []).length > 0 && h('div', { class: 'caused' }, branches(o.caused, scale, level + 1), omitted(o.omitted?.caused)));
 }
 
 const parsed = (json) => {
@@ -124,13 +129,14 @@ function findings(r) {
   const events = r.events ?? [], [bad, normal] = [events.filter((e) => e.type === 'Warning'), events.filter((e) => e.type !== 'Warning')];
   const event = (e) => found(e.at, e.reason, e.message, h('span', { class: 'muted' }, ` ${e.object.kind} ${e.object.name}`), times(e.times));
   return [
-    r.refused?.length > 0 && part('Refused', r.refused.map((f) => found(undefined, f.object || 'The change', f.message, h('span', { class: 'muted' }, ` ${[f.code, f.reason].filter(Boolean).join(' ')}`))), 'bad'),
+    r.refused?.length > 0 && part('Refused', r.refused.map((f) => found(undefined, f.object || 'The change', readable(f.message), h('span', { class: 'muted' }, ` ${[f.code, f.reason].filter(Boolean).join(' ')}`))), 'bad'),
     r.held?.length > 0 && part('Held up', r.held.map((f) => found(f.at, object(f.object), `${[holds[f.kind], f.by].filter(Boolean).join(' ')}${holds[f.kind] || f.by ? ': ' : ''}${f.message}`, times(f.times))), 'bad'),
     r.pending?.length > 0 && part('Pods that wait', r.pending.map((f) => found(f.since, object(f.pod), f.reason, more(f.alike))), 'busy'),
     r.evicted?.length > 0 && part('Pods that had to leave', r.evicted.map((f) => found(f.at, object(f.pod), f.reason)), 'busy'),
-    r.fights?.length > 0 && part('Not left alone', r.fights.map((f) => found(undefined, object(f.object), [`${f.by.map(who).join(' and ')} change `, h('code', {}, f.path), ` again and again`], times(f.times))), 'bad'),
+    r.fights?.length > 0 && part('Not left alone', r.fights.map((f) => found(undefined, object(f.object), [`${f.by.map(by).join(' and ')} change `, h('code', {}, f.path), ` again and again`], times(f.times))), 'bad'),
     r.warnings?.length > 0 && part('Warnings of the API', r.warnings.map((w) => h('p', { class: 'note' }, w))),
     r.webhooks?.length > 0 && part('Webhooks', r.webhooks.map((w) => found(undefined, w.name, w.called ? 'It was called.' : 'It would be called, and was not: the trial does not know its answer.', times(w.times)))),
+    r.tried?.missing?.length > 0 && h('details', { class: 'group finding' }, h('summary', {}, h('h2', {}, 'Not copied')), h('div', { class: 'rows' }, r.tried.missing.map((m) => h('p', { class: 'muted' }, m)))),
     r.notRun?.length > 0 && part('Not in the copy', r.notRun.map((n) => found(undefined, n.kind, n.why, n.objects > 0 && h('span', { class: 'muted' }, ` ${n.objects} ${n.objects === 1 ? 'object' : 'objects'}`)))),
     bad.length > 0 && part('New warnings in Events', bad.map(event)),
     normal.length > 0 && h('details', { class: 'group finding' }, h('summary', {}, h('h2', {}, `${count(normal.length)} more new ${plural('Event').slice(0, normal.length === 1 ? -1 : undefined)}`)), h('div', { class: 'rows' }, normal.map(event))),

@@ -2,6 +2,11 @@
 
 /** followTime lets the slider in a result show a moment of it. Most happens early, so its scale is logarithmic. */
 export function followTime(root) {
+  if (!root.querySelector('.trial-slider')) return; // nothing happened
+  for (const element of root.querySelectorAll('[data-left]')) {
+    element.style.setProperty('left', `${element.dataset.left}%`);
+    if (element.dataset.width) element.style.setProperty('width', `max(4px, ${element.dataset.width}%)`);
+  }
   const steps = 100, whole = Number(root.dataset.end);
   const slider = root.querySelector('.trial-slider'), label = root.querySelector('.trial-now');
   const timed = [...root.querySelectorAll('[data-at]')], states = [...root.querySelectorAll('.trial-states')];

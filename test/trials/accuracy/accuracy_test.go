@@ -3,9 +3,6 @@ package accuracy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,14 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/sqube/sqube/server/servertest"
-	"github.com/sqube/sqube/server/trial"
 	"github.com/sqube/sqube/test/compare/differences"
 	"github.com/sqube/sqube/test/harness"
-	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -35,7 +27,7 @@ func TestAccuracy(t *testing.T) {
 	c := newCluster(t)
 	var played []*scenario
 	for i := range all {
-		if s := &all[i]; *upstream != "" || s.lasts <= quick {
+		if s := &all[i]; *upstream != "" || s.quick {
 			played = append(played, s)
 		}
 	}
@@ -47,16 +39,21 @@ func TestAccuracy(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	c.settled(t, played)
+	before := c.settled(t, played)
 	for _, s := range played {
 		if s.after != nil {
 			c.must(t, s, "", s.after...)
+			before = nil
 		}
 	}
-	before := c.settled(t, played)
+	if before == nil {
+		before = c.settled(t, played)
+	}
 	file := filepath.Join(t.TempDir(), "copy.db")
 	c.command(t, sqube.Binary(t), "copy", file)
 	turns := make(chan struct{}, 2) // trials at once
+	table := &results{}
+	defer func() { t.Logf("on %s:\n%s", c.description(), table) }()
 	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range played {
 			t.Run(s.name, func(t *testing.T) {
@@ -64,15 +61,18 @@ func TestAccuracy(t *testing.T) {
 				turns <- struct{}{}
 				tried := c.try(t, s, file, before.uids())
 				<-turns
-				c.change(t, s)
-				c.compare(t, s, tried, before.uids(), explained)
+				printed := c.change(t, s)
+				made := c.end(t, s, before.uids())
+				ends := diff(s.name, made, tried.outcome, explained)
+				reasons := tried.reasons(s, made, printed)
+				for _, d := range slices.Concat(ends, reasons) {
+					t.Error(d)
+				}
+				table.add(s, tried, len(ends) == 0, len(reasons) == 0)
 			})
 		}
 	})
 }
-
-// quick is how long a scenario lasts at most that is played in every test.
-const quick = 10 * time.Second
 
 // setUp makes what a scenario's change is made on.
 func (c *cluster) setUp(t *testing.T, s *scenario) {
@@ -86,7 +86,7 @@ func (c *cluster) setUp(t *testing.T, s *scenario) {
 			labels[key] = value
 		}
 		o.Labels, o.Taints = labels, append(slices.Clone(o.Taints), corev1.Taint{Key: "scenario", Value: s.name, Effect: corev1.TaintEffectNoSchedule})
-		fakenode.Join(t, c.config, o)
+		c.join(t, o)
 	}
 	if _, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("%s: %v", s.name, err)
@@ -102,7 +102,7 @@ func (c *cluster) setUp(t *testing.T, s *scenario) {
 			return
 		}
 	}
-	for _, manifest := range []string{s.setup, s.more} {
+	for _, manifest := range []string{c.filled(s.setup), s.more} {
 		if manifest != "" {
 			c.must(t, s, manifest, "apply", "--server-side", "-f", "-")
 		}
@@ -167,69 +167,26 @@ func (c *cluster) command(t *testing.T, program string, args ...string) {
 	}
 }
 
-// change makes a scenario's change.
-func (c *cluster) change(t *testing.T, s *scenario) {
+// change makes a scenario's change, and returns what kubectl prints.
+func (c *cluster) change(t *testing.T, s *scenario) (printed string) {
 	t.Helper()
 	out, err := "", error(nil)
-	if s.manifest != "" {
+	switch {
+	case s.make != nil:
+		s.make(c)
+	case s.manifest != "":
 		out, err = c.kubectl(t, s.manifest, "apply", "--server-side", "-f", "-")
-	} else {
+	default:
 		out, err = c.kubectl(t, "", s.kubectl...)
 	}
 	t.Logf("the change: %v: %s", err, out)
+	return out
 }
 
-// tried is what a trial has come to.
-type tried struct {
-	result  trial.Result
-	outcome outcome
-}
-
-// try tries a scenario's change on a copy.
-func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]bool) *tried {
-	t.Helper()
-	dir := t.TempDir()
-	manifest, saved := filepath.Join(dir, "change.yaml"), filepath.Join(dir, "saved.db")
-	args := []string{"try", "--from", file, "--save", saved, "-o", "json"}
-	if s.manifest != "" {
-		harness.Must(t, os.WriteFile(manifest, []byte(s.manifest), 0o600))
-		args = append(args, "-f", manifest)
-	} else {
-		args = append(args, "--", sqube.KubectlBinary(t))
-		args = append(args, s.kubectl...)
-	}
-	cmd := exec.CommandContext(t.Context(), sqube.Binary(t), args...)
-	var printed, said bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = c.env, &printed, &said
-	begin := time.Now()
-	err := cmd.Run()
-	t.Logf("tried in %s: %v %s", time.Since(begin).Round(time.Millisecond), err, said.String())
-	r := &tried{}
-	if err := json.Unmarshal(printed.Bytes(), &r.result); err != nil {
-		t.Fatalf("sqube try: %v: %s%s", err, printed.String(), said.String())
-	}
-	copied, err := servertest.Start(servertest.Options{From: saved, NoControllers: true})
-	harness.Must(t, err)
-	defer func() {
-		if err := copied.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	client, err := kubernetes.NewForConfig(copied.Config)
-	harness.Must(t, err)
-	objects, err := dynamic.NewForConfig(copied.Config)
-	harness.Must(t, err)
-	end, err := read(t.Context(), client.Discovery(), objects)
-	harness.Must(t, err)
-	r.outcome = outcomeOf(s, end, before, r.result.Tried.Begin)
-	return r
-}
-
-// compare waits until the cluster has come to the end that was tried, and fails if that does not happen.
-func (c *cluster) compare(t *testing.T, s *scenario, tried *tried, before map[string]bool, explained []*differences.Difference) {
+// end waits until a scenario has come to its end in the cluster, and returns it.
+func (c *cluster) end(t *testing.T, s *scenario, before map[string]bool) (last outcome) {
 	t.Helper()
 	begin := time.Now()
-	var last outcome
 	for since := begin; time.Since(begin) < s.lasts || time.Since(since) < still; time.Sleep(500 * time.Millisecond) {
 		now, err := read(context.WithoutCancel(t.Context()), c.Discovery(), c.dynamic)
 		harness.Must(t, err)
@@ -237,53 +194,9 @@ func (c *cluster) compare(t *testing.T, s *scenario, tried *tried, before map[st
 			last, since = outcome, time.Now()
 		}
 		if time.Since(begin) > s.lasts+harness.Patience {
-			t.Logf("it does not come to rest")
+			t.Errorf("it does not come to its end")
 			break
 		}
 	}
-	for _, d := range diff(s.name, last, tried.outcome, explained) {
-		t.Error(d)
-	}
-}
-
-// diff returns what differs between the outcomes of a scenario in a cluster and in a trial, and is not explained.
-func diff(name string, made, tried outcome, explained []*differences.Difference) []string {
-	titles := map[string]bool{}
-	for title := range made {
-		titles[title] = true
-	}
-	for title := range tried {
-		titles[title] = true
-	}
-	var found []string
-	for title := range titles {
-		x, here := made[title]
-		y, there := tried[title]
-		paths := []string{"missing"} // from the trial
-		if here && there {
-			paths = differing(x, y)
-		} else if there {
-			paths = []string{"added"}
-		}
-		for _, path := range paths {
-			if !explain(explained, name+"/"+title, path) {
-				found = append(found, fmt.Sprintf("%s/%s [%s]: made %s\n\ttried %s", name, title, path, at(x, path), at(y, path)))
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-// explain reports whether a difference is on purpose.
-func explain(all []*differences.Difference, title, path string) bool {
-	for _, d := range all {
-		for i := range d.Fields {
-			if f := &d.Fields[i]; d.Matches(title) && (path == f.Name || strings.HasPrefix(path, f.Name+".")) {
-				f.Used = true
-				return true
-			}
-		}
-	}
-	return false
+	return last
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/dynamic"
@@ -17,7 +18,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/sqube/sqube/server/simnodes"
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/fakenode"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
 
@@ -30,12 +33,16 @@ type cluster struct {
 	config     *rest.Config
 	kubeconfig string
 	env        []string // of kubectl
+	servers    servers
+
+	mu     sync.Mutex
+	joined map[string]*simnodes.Nodes // by the name of each node
 }
 
 // newCluster starts a cluster without nodes.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{}
+	c := &cluster{joined: map[string]*simnodes.Nodes{}}
 	if *upstream == "" {
 		c.kubeconfig = sqube.Start(t, sqube.Options{Args: []string{"--control-plane"}}).Kubeconfig
 	} else {
@@ -50,7 +57,25 @@ func newCluster(t *testing.T) *cluster {
 	c.dynamic, err = dynamic.NewForConfig(c.config)
 	harness.Must(t, err)
 	c.env = sqube.KubectlEnv(t, c.kubeconfig)
+	c.servers.start(t, c)
 	return c
+}
+
+// join joins nodes.
+func (c *cluster) join(t *testing.T, o simnodes.Options) {
+	nodes := fakenode.Join(t, c.config, o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range nodes.Names() {
+		c.joined[name] = nodes
+	}
+}
+
+// silence lets a node fail.
+func (c *cluster) silence(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.joined[name].Silence(name)
 }
 
 // startUpstream starts Kubernetes' own control plane with its defaults, and returns an administrator's kubeconfig.

@@ -9,6 +9,7 @@ import (
 var deletions = []scenario{
 	{
 		name: "namespace", shows: "a namespace that is deleted, but for what a finalizer holds",
+		quick: true,
 		setup: workload{scenario: "namespace", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment() + `
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: namespace, finalizers: [example.com/held]}}

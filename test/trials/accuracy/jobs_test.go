@@ -10,6 +10,7 @@ import (
 var jobs = []scenario{
 	{
 		name: "statefulset", shows: "a StatefulSet whose claims are bound while there are volumes",
+		nodes:   one("statefulset"),
 		setup:   volume(1) + volume(2) + volume(3) + database.manifest("StatefulSet"),
 		kubectl: []string{"scale", "--namespace=statefulset", "statefulset/db", "--replicas=4"},
 		verdict: trial.NotAtRest,
@@ -29,6 +30,7 @@ var jobs = []scenario{
 	},
 	{
 		name: "failing", shows: "a Job that gives up at once",
+		quick:    true,
 		nodes:    one("failing"),
 		manifest: job("failing", "import", "backoffLimit: 0", "exit 3"),
 		verdict:  trial.NotAtRest,

@@ -11,6 +11,7 @@ import (
 var nodes = []scenario{
 	{
 		name: "preemption", shows: "a Pod of a higher priority that preempts another",
+		quick: true,
 		nodes: []simnodes.Options{{Names: []string{"preemption-a"}}},
 		setup: `
 ---
@@ -41,6 +42,7 @@ var nodes = []scenario{
 	},
 	{
 		name: "blocked", shows: "a drain that a disruption budget blocks",
+		quick:   true,
 		setup:   workload{scenario: "blocked", name: "web", image: "web:1", cpu: "100m", replicas: 4}.deployment() + budget("blocked", 4),
 		kubectl: []string{"drain", "blocked-a", "--timeout=3s"},
 		verdict: trial.NotAtRest,
@@ -58,7 +60,18 @@ var nodes = []scenario{
 		verdict: trial.AtRest,
 		lasts:   time.Minute, // Pods without a node are deleted after 40 s
 	},
+	{
+		name: "lost", shows: "a node that is lost, from which Pods are evicted",
+		setup:   workload{scenario: "lost", name: "web", image: "web:1", cpu: "100m", replicas: 4, tolerations: unreachable}.deployment(),
+		flags:   []string{"--lose", "node/lost-a"},
+		make:    func(c *cluster) { c.silence("lost-a") },
+		verdict: trial.NotAtRest, // its Pods stay, since nobody knows whether they run
+		lasts:   80 * time.Second,
+	},
 }
+
+// unreachable lets Pods stay on a node that is lost for seconds, where five minutes are the default.
+const unreachable = "{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 5}"
 
 var spread = workload{scenario: "spread", name: "web", image: "web:1", cpu: "10m", replicas: 6,
 	pod: "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]"}

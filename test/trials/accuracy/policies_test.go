@@ -9,12 +9,14 @@ import (
 var policies = []scenario{
 	{
 		name: "policy", shows: "a policy that refuses a Deployment's Pods",
+		quick:    true,
 		setup:    tagged("policy", "[\"\"]", "pods", "object.spec.containers.all(c, c.image.contains(':'))", "images have tags"),
 		manifest: workload{scenario: "policy", name: "web", image: "web", cpu: "100m", replicas: 2}.deployment(),
 		verdict:  trial.NotAtRest,
 	},
 	{
 		name: "refused", shows: "a policy that refuses the change",
+		quick: true,
 		setup: tagged("refused", "[apps]", "deployments", "object.spec.replicas <= 3", "no more than 3 replicas") +
 			workload{scenario: "refused", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment(),
 		manifest: workload{scenario: "refused", name: "web", image: "web:1", cpu: "100m", replicas: 4}.deployment(),
@@ -45,6 +47,26 @@ spec: {limits: [{type: Container, default: {cpu: 200m, memory: 10Mi}, defaultReq
 		manifest: workload{scenario: "limits", name: "large", image: "web:1", cpu: "600m", replicas: 1}.deployment() +
 			workload{scenario: "limits", name: "small", image: "web:1", cpu: "100m", replicas: 1}.deployment(),
 		verdict: trial.NotAtRest,
+	},
+	{
+		name: "webhook", shows: "a webhook that is asked, and refuses Pods",
+		nodes: one("webhook"),
+		setup: `
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: webhook}
+webhooks:
+- name: pods.webhook.example.com
+  clientConfig: {url: "https://{{webhook}}/", caBundle: "{{authority}}"}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: webhook}}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+` + workload{scenario: "webhook", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment(),
+		flags:    []string{"--outbound", "{{webhook}}"},
+		manifest: workload{scenario: "webhook", name: "web", image: "forbidden:1", cpu: "100m", replicas: 2}.deployment(),
+		verdict:  trial.NotAtRest,
 	},
 }
 

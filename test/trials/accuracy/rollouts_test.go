@@ -21,6 +21,7 @@ spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 	},
 	{
 		name: "full", shows: "a rollout that does not fit, and passes its deadline",
+		quick:    true,
 		setup:    workload{scenario: "full", name: "web", image: "web:1", cpu: "400m", replicas: 2, spec: "progressDeadlineSeconds: 5"}.deployment(),
 		manifest: workload{scenario: "full", name: "web", image: "web:2", cpu: "700m", replicas: 2, spec: "progressDeadlineSeconds: 5"}.deployment(),
 		verdict:  trial.NotAtRest,
@@ -28,6 +29,7 @@ spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 	},
 	{
 		name: "quota", shows: "a quota that stops a Deployment",
+		quick: true,
 		nodes: one("quota"),
 		setup: namespace("quota", "") + `
 ---
@@ -35,5 +37,24 @@ spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 ` + workload{scenario: "quota", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment(),
 		manifest: workload{scenario: "quota", name: "web", image: "web:1", cpu: "100m", replicas: 5}.deployment(),
 		verdict:  trial.NotAtRest,
+	},
+	{
+		name: "load", shows: "more load, for which a HorizontalPodAutoscaler scales up",
+		nodes: one("load"),
+		setup: workload{scenario: "load", name: "web", image: "web:1", cpu: "100m", replicas: 2}.deployment() + `
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: load}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 2
+  maxReplicas: 8
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
+`,
+		flags:   []string{"--namespace", "load", "--load", "deployment/web=0.25"},
+		make:    func(c *cluster) { c.servers.load.Store(250) },
+		verdict: trial.AtRest,
+		lasts:   50 * time.Second,
 	},
 }

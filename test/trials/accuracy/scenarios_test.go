@@ -19,11 +19,15 @@ type scenario struct {
 	setup string   // a manifest
 	more  string   // another, of kinds that the first defines
 	after []string // arguments of kubectl, once nothing changes any more
-	// The change: a manifest, or the arguments of kubectl, which may fail.
+	// The change: a manifest, or the arguments of kubectl, which may fail, or what flags of sqube try say, and make does to the cluster.
 	manifest string
 	kubectl  []string
+	flags    []string
+	make     func(*cluster)
 	verdict  trial.Verdict
-	// lasts is how long the cluster goes on changing; the default is not measurable.
+	// quick scenarios are played in every test.
+	quick bool
+	// lasts is how long the cluster goes on changing, if its controllers wait.
 	lasts time.Duration
 }
 
@@ -39,8 +43,9 @@ func two(name string) []simnodes.Options {
 func one(name string) []simnodes.Options { return []simnodes.Options{{Names: []string{name + "-a"}}} }
 
 // placed is what Pods of a scenario need in their spec to run on its nodes, and only there.
-func placed(scenario string) string {
-	return fmt.Sprintf("terminationGracePeriodSeconds: 1, nodeSelector: {scenario: %s}, tolerations: [{key: scenario, operator: Exists}]", scenario)
+func placed(scenario string, tolerations ...string) string {
+	all := strings.Join(append([]string{"{key: scenario, operator: Exists}"}, tolerations...), ", ")
+	return fmt.Sprintf("terminationGracePeriodSeconds: 1, nodeSelector: {scenario: %s}, tolerations: [%s]", scenario, all)
 }
 
 // workload is a Deployment or a StatefulSet with Pods that run on the scenario's nodes.
@@ -48,7 +53,7 @@ type workload struct {
 	scenario, name, image, cpu string
 	replicas                   int
 	spec, pod, container       string // more fields
-	labels                     string
+	tolerations, labels        string
 }
 
 func (w workload) deployment() string { return w.manifest("Deployment") }
@@ -67,7 +72,7 @@ spec:
   template:
     metadata: {labels: {app: %[2]s%[8]s}}
     spec: {%[6]s, containers: [{%[7]s}]}
-`, kind, w.name, w.scenario, w.replicas, w.spec, joined(placed(w.scenario), w.pod), joined(container, w.container), w.labels)
+`, kind, w.name, w.scenario, w.replicas, w.spec, joined(placed(w.scenario, slices.DeleteFunc([]string{w.tolerations}, func(s string) bool { return s == "" })...), w.pod), joined(container, w.container), w.labels)
 }
 
 // joined joins fields of a flow mapping.

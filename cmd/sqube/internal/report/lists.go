@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/trial"
 )
 
@@ -15,10 +17,10 @@ func (p *printer) timeline(all []trial.Moment) {
 	p.section("Time line")
 	widest, last := 0, ""
 	for _, m := range all[:min(len(all), mostLines)] {
-		widest = max(widest, len([]rune(named(&m.Object))))
+		widest = max(widest, utf8.RuneCountInString(clip(terminal.Printable(named(&m.Object)))))
 	}
 	for _, m := range all[:min(len(all), mostLines)] {
-		name := named(&m.Object)
+		name := clip(terminal.Printable(named(&m.Object)))
 		shown := name
 		if name == last {
 			shown = ""
@@ -27,6 +29,15 @@ func (p *printer) timeline(all []trial.Moment) {
 		p.paragraph(fmt.Sprintf("%8s  %s  ", m.At, pad(shown, widest)), m.Text)
 	}
 	p.more(len(all) - mostLines)
+}
+
+// clip cuts a name that would leave no room for what is said of it.
+func clip(name string) string {
+	const most = 50
+	if runes := []rune(name); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return name
 }
 
 func (p *printer) more(n int) {
@@ -103,7 +114,11 @@ func (p *printer) fights(all []trial.Fight) {
 	}
 	p.section("Never at rest")
 	for _, f := range all[:min(len(all), mostEvents)] {
-		p.paragraph("  ", fmt.Sprintf("%s %s: changed to and fro by %s, %d times", named(&f.Object), f.Path, strings.Join(f.By, " and "), f.Times))
+		how := "to and fro"
+		if len(f.By) == 1 {
+			how = "again and again"
+		}
+		p.paragraph("  ", fmt.Sprintf("%s %s: changed %s by %s, %d times", named(&f.Object), f.Path, how, strings.Join(f.By, " and "), f.Times))
 	}
 	p.more(len(all) - mostEvents)
 }

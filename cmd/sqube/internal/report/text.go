@@ -140,15 +140,15 @@ func (p *printer) line(text string) {
 	p.sections[len(p.sections)-1].WriteString(strings.TrimRight(text, " ") + "\n")
 }
 
-// paragraph prints a text of a cluster, broken into lines that are indented.
+// paragraph prints a text of a cluster, broken into lines that are indented. Of the indentation nothing is to be escaped any more.
 func (p *printer) paragraph(indent, text string) {
 	room := 0
 	if p.width > 0 {
-		room = max(p.width-len(indent), 20)
+		room = max(p.width-utf8.RuneCountInString(indent), 20)
 	}
 	for i, line := range wrapped(terminal.Printable(text), room) {
 		if i == 1 {
-			indent = strings.Repeat(" ", len(indent))
+			indent = strings.Repeat(" ", utf8.RuneCountInString(indent))
 		}
 		p.line(indent + line)
 	}
