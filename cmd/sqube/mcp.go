@@ -8,12 +8,12 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/agent"
 	"github.com/sqube/sqube/migrations"
@@ -65,8 +65,7 @@ of it can be taken back with: sqube undo --manager ` + agentManager + ` --since 
 		if err := c.load(); err != nil {
 			return err
 		}
-		s := &agentServer{agentOptions: o, trials: &agent.Trials{}}
-		s.caller = s.ofKubeconfig(&c)
+		s := &agentServer{agentOptions: o, trials: &agent.Trials{}, caller: ofKubeconfig(&c)}
 		server, err := s.server()
 		if err != nil {
 			return err
@@ -88,17 +87,13 @@ type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
 
-// ofKubeconfig returns the caller of all requests: whom a kubeconfig names. Their user agent has the client's name.
-func (s *agentServer) ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*agentCall, error) {
-	var once sync.Once
-	var err error
+// ofKubeconfig returns calls by whom a kubeconfig names. What the cluster serves is asked again for each. Their user agent has the client's name.
+func ofKubeconfig(c *cluster) func(*mcp.CallToolRequest) (*agentCall, error) {
 	return func(r *mcp.CallToolRequest) (*agentCall, error) {
-		once.Do(func() {
-			c.config.UserAgent = agentName(r)
-			err = c.use(c.config)
-		})
 		own := *c
-		return &agentCall{CallToolRequest: r, cluster: &own, where: own.config.Host}, err
+		config := rest.CopyConfig(c.config)
+		config.UserAgent = agentName(r)
+		return &agentCall{CallToolRequest: r, cluster: &own, where: config.Host}, own.use(config)
 	}
 }
 

@@ -152,6 +152,16 @@ func (a *agentChange) words() string {
 	return strings.Join(lines, "\n")
 }
 
+// namespaces are those in which the change writes.
+func (a *agentChange) namespaces() (all []string) {
+	for _, t := range a.targets {
+		if namespace := t.object.GetNamespace(); namespace != "" && !slices.Contains(all, namespace) {
+			all = append(all, namespace)
+		}
+	}
+	return all
+}
+
 // details is words with what is applied, for the person who confirms it.
 func (a *agentChange) details() (string, error) {
 	if a.delete {

@@ -8,9 +8,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/sqube/sqube/cmd/sqube/internal/agent"
 	"github.com/sqube/sqube/cmd/sqube/internal/gateway"
 	"github.com/sqube/sqube/cmd/sqube/internal/report"
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/trial"
 	"github.com/sqube/sqube/server/trialrun"
 )
@@ -23,10 +27,19 @@ type trialRunner struct{ trialrun.Runner }
 
 // run tries a change on a copy of what its caller may read, in which it is made as the caller. The values of Secrets are not in the copy, and no
 // values of Secrets in the result: an agent's own policies could have put anything there.
-func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, words string, span time.Duration) (result *trial.Result, summary string, err error) {
+//
+// Who may not see all namespaces gets a copy of those of the change.
+func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, words string, namespaces []string, span time.Duration) (result *trial.Result, summary string, err error) {
 	namespace, _, err := c.loader.Namespace()
 	if err != nil {
 		return nil, "", err
+	}
+	arguments := []string{"--for", span.String(), "-f", "-", "--field-manager", agentManager}
+	_, err = answer(c.read(corev1.SchemeGroupVersion.WithResource("namespaces"), "", 0).Param("limit", "1").Do(ctx))
+	if apierrors.IsForbidden(err) && len(namespaces) > 0 {
+		arguments = append(arguments, "--only-namespaces", strings.Join(namespaces, ","))
+	} else if err != nil {
+		return nil, "", terminal.OneLine(err)
 	}
 	var g *gateway.Gateway
 	text, err := t.Run(ctx, trialrun.Trial{Input: change, Prepare: func(dir string) ([]string, error) {
@@ -34,7 +47,7 @@ func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, word
 		if err != nil {
 			return nil, err
 		}
-		return []string{"--kubeconfig", g.Kubeconfig, "--for", span.String(), "-f", "-", "--field-manager", agentManager}, nil
+		return append(arguments, "--kubeconfig", g.Kubeconfig), nil
 	}})
 	if g != nil {
 		err = errors.Join(err, g.Close())
@@ -98,7 +111,7 @@ func (s *agentServer) try(ctx context.Context, c *agentCall, in tryInput) (*repl
 	if err != nil {
 		return nil, err
 	}
-	result, summary, err := s.trial.run(ctx, c, text, change.words(), span)
+	result, summary, err := s.trial.run(ctx, c, text, change.words(), change.namespaces(), span)
 	if err != nil {
 		return nil, err
 	}

@@ -129,10 +129,14 @@ func (s *agentServer) planUndo(ctx context.Context, c *agentCall, in planInput) 
 // tryPlan tries what a plan writes. Without a result, the note says why; with one, it says what was left out.
 func (s *agentServer) tryPlan(ctx context.Context, c *agentCall, planned *undo.Undo) (result *trial.Result, summary, note string, err error) {
 	operations, left := []any{}, 0
+	var namespaces []string
 	for _, step := range planned.Status.Plan {
 		switch {
 		case step.Operation != nil:
 			operations = append(operations, step.Operation)
+			if !slices.Contains(namespaces, step.Object.Namespace) {
+				namespaces = append(namespaces, step.Object.Namespace)
+			}
 		case step.Action != undo.Leave:
 			left++
 		}
@@ -147,7 +151,7 @@ func (s *agentServer) tryPlan(ctx context.Context, c *agentCall, planned *undo.U
 	if err != nil {
 		return nil, "", "", err
 	}
-	result, summary, err = s.trial.run(ctx, c, change, "the plan", defaultSpan)
+	result, summary, err = s.trial.run(ctx, c, change, "the plan", namespaces, defaultSpan)
 	return result, summary, note, err
 }
 

@@ -204,10 +204,7 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 		if o.doIt != "" {
 			return errors.New("--apply takes objects, not a Transaction: create it with kubectl")
 		}
-		to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
-			return commitInCopy(ctx, config, objects[0], answers)
-		}
-		return nil
+		return o.transaction(objects[0], to)
 	}
 	manifests.Sort(objects)
 	o.objects = objects

@@ -120,7 +120,8 @@ func (s *trySource) askRights(ctx context.Context, as string, groups []string, t
 	config.Impersonate = rest.ImpersonationConfig{UserName: as, Groups: groups}
 	namespaces := slices.DeleteFunc(append(s.namespaces, s.ownNamespace), func(name string) bool { return name == "" })
 	slices.Sort(namespaces)
-	to.Grants, err = grantsOf(ctx, config, slices.Compact(namespaces))
+	grants, err := grantsOf(ctx, config, slices.Compact(namespaces))
+	to.Grants = append(to.Grants, grants...)
 	if apierrors.IsForbidden(err) { // who may not impersonate relies on what the copy says
 		return nil
 	}

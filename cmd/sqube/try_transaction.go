@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/manifests"
+	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/trial"
@@ -24,18 +26,41 @@ func isTransaction(objects []manifests.Object) bool {
 	return len(objects) == 1 && objects[0].GroupVersionKind() == changes.GroupVersion.WithKind("Transaction")
 }
 
-// commitInCopy commits a Transaction. It is called in the trial.
-func commitInCopy(ctx context.Context, config *rest.Config, object manifests.Object, answers *trial.Answers) error {
+// transaction sets a Transaction that makes the change. Its user may make it: what counts is what they may do to the objects, and a cluster that is not
+// of sqube gives nobody the right to transactions.
+func (o *tryOptions) transaction(object manifests.Object, to *trial.Options) error {
 	text, err := object.MarshalJSON()
 	if err != nil {
 		return err
 	}
 	var t transactions.Transaction
 	if err := json.Unmarshal(text, &t); err != nil {
-		return err
+		return terminal.OneLine(err)
 	}
 	withoutConditions(&t.Spec)
-	if text, err = json.Marshal(&t); err != nil {
+	for i := range t.Spec.Operations {
+		operation := &t.Spec.Operations[i]
+		if operation.Target != nil {
+			o.namespaces = append(o.namespaces, operation.Target.Namespace)
+			continue
+		}
+		var written metav1.PartialObjectMetadata
+		if operation.Object == nil || json.Unmarshal(operation.Object.Raw, &written) != nil {
+			continue // the copy refuses it
+		}
+		o.namespaces = append(o.namespaces, written.Namespace)
+	}
+	to.Grants = append(to.Grants, trial.Grant{Rules: []rbacv1.PolicyRule{{APIGroups: []string{changes.GroupVersion.Group}, Resources: []string{transactions.Resource}, Verbs: []string{"create"}}}})
+	to.Change = func(ctx context.Context, config *rest.Config, answers *trial.Answers) error {
+		return commitInCopy(ctx, config, &t, answers)
+	}
+	return nil
+}
+
+// commitInCopy commits a Transaction. It is called in the trial.
+func commitInCopy(ctx context.Context, config *rest.Config, t *transactions.Transaction, answers *trial.Answers) error {
+	text, err := json.Marshal(t)
+	if err != nil {
 		return err
 	}
 	own := rest.CopyConfig(config)
@@ -59,7 +84,7 @@ func commitInCopy(ctx context.Context, config *rest.Config, object manifests.Obj
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(written, &t); err != nil {
+	if err := json.Unmarshal(written, t); err != nil {
 		return err
 	}
 	for _, o := range t.Status.Operations {

@@ -61,8 +61,31 @@ func (c *cluster) looks(t *testing.T) {
 	if name := a.try(arguments{"manifest": configMap("shop", "blue")}); name != "" || c.color(t, "shop") != "" {
 		t.Errorf("a trial is %q, and the cluster has %q", name, c.color(t, "shop"))
 	}
+	c.safes(t)
+	a.shows("objects", arguments{"resource": "safes.example.com", "namespace": "shop"}, "NAME", "first")
+	a.shows("objects", arguments{"resource": "safe", "name": "first", "namespace": "shop"}, "code: (12 bytes)", "owner: jane")
 	stranger := c.agent(t, nil, "--as", "nobody")
 	stranger.fails("objects", arguments{"resource": "configmaps", "namespace": "shop"}, "forbidden")
+}
+
+// safe defines objects with a secret value, which their table would show, and safeOfJane is one.
+const (
+	safe = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "safes.example.com"}, "spec": {
+		"group": "example.com", "scope": "Namespaced", "names": {"kind": "Safe", "plural": "safes", "singular": "safe"}, "versions": [{"name": "v1", "served": true, "storage": true,
+		"additionalPrinterColumns": [{"name": "Code", "type": "string", "jsonPath": ".spec.code"}],
+		"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
+			"owner": {"type": "string"}, "code": {"type": "string", "format": "password"}}}}}}}]}}`
+	safeOfJane = `{"apiVersion": "example.com/v1", "kind": "Safe", "metadata": {"name": "first"}, "spec": {"owner": "jane", "code": "password-one"}}`
+)
+
+// safes makes an object with a secret value.
+func (c *cluster) safes(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	harness.Must(t, c.CoreV1().RESTClient().Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(safe)).Do(ctx).Error())
+	harness.Retry(t, "making a Safe", func() error {
+		return c.CoreV1().RESTClient().Post().AbsPath("/apis/example.com/v1/namespaces/shop/safes").Body([]byte(safeOfJane)).Do(ctx).Error()
+	})
 }
 
 // before returns the revision that the Secret in shop had first.
