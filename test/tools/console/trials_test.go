@@ -107,6 +107,10 @@ func TestTryChanged(t *testing.T) {
 	setConfigMap(t, "omar", "stale", "settings", "second")
 	p.click(".actions button", "Apply")
 	p.sees("Something has changed since")
+	p.click("button", "Back") // to what was edited
+	p.until("document.querySelector('textarea')?.value.includes('<img')")
+	p.click("button", "Cancel")
+	p.sees("key: second")
 	m, err := as("").CoreV1().ConfigMaps("stale").Get(t.Context(), "settings", metav1.GetOptions{})
 	must(t, err)
 	if m.Data["key"] != "second" {
