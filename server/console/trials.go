@@ -88,8 +88,7 @@ func (t *Trials) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxChange)
 	switch {
 	case r.URL.Path == TrialsPath && t.Program == "":
-		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, metav1.Unversioned.WithResource("trials").GroupResource(), "",
-			"this server tries nothing (--console-try=false): run sqube try, or sqube console, on another machine", 0, true)
+		return nil, refused(http.StatusNotFound, metav1.StatusReasonNotFound, "this server tries nothing (--console-try=false): run sqube try, or sqube console, on another machine")
 	case r.URL.Path == ObjectsPath && r.Method == http.MethodPost:
 		return objects(r.Body)
 	case r.URL.Path == TrialsPath && r.Method == http.MethodPost:
@@ -159,7 +158,9 @@ func (t *Trials) try(r *http.Request, c *change) (any, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), trialTime, fmt.Errorf("it was given up after %v: run sqube try, which has no limit", trialTime))
 	defer cancel()
-	transaction, err := json.Marshal(map[string]any{"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"name": "console"}, "spec": c.Spec})
+	transaction, err := json.Marshal(map[string]any{
+		"apiVersion": "history.sqube.io/v1alpha1", "kind": "Transaction", "metadata": map[string]any{"name": "console"}, "spec": c.Spec,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -197,9 +198,11 @@ func (t *Trials) run(ctx context.Context, dir string, input []byte, arguments ..
 	case message == "" && err != nil:
 		message = err.Error()
 	}
-	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: "This could not be tried: " + message,
-	}}
+	return nil, refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "This could not be tried: "+message)
+}
+
+func refused(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }
 
 func lastLine(text string) string {
