@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/openapi"
 )
 
@@ -40,6 +41,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 		queues := servermux.NewPathRecorderMux("priority and fairness")
 		s.fairness.Install(queues)
 		router.PathPrefix("/debug/api_priority_and_fairness/").Handler(queues)
+	}
+	if s.follower != nil && s.options.Mirror.AuditWebhook {
+		paths.Handle(mirror.AuditPath, s.follower)
 	}
 	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")

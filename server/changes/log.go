@@ -49,7 +49,7 @@ type Served interface {
 
 // internal are the resources of rows that are no objects of the API.
 var internal = map[sqlstore.Resource]bool{
-	sharedkeys.Resource: true, {Name: "rangeallocations"}: true, sqlstore.Transactions: true, sqlstore.Unconfirmed: true, sqlstore.Written: true,
+	sharedkeys.Resource: true, {Name: "rangeallocations"}: true, sqlstore.Transactions: true, sqlstore.Unconfirmed: true, sqlstore.Written: true, sqlstore.Mirror: true, sqlstore.Gaps: true,
 }
 
 // Entry is a change that a user may see.

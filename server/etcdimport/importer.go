@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
@@ -54,6 +55,8 @@ type Result struct {
 	// Write is the write that would have stored the object. If it is nil, Reason is why.
 	Write  *sqlstore.Write
 	Reason string
+	// Metadata is the object's, nil without Write.
+	Metadata metav1.Object
 }
 
 // Definitions is the path of CustomResourceDefinitions below the prefix.
@@ -154,6 +157,7 @@ func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, 
 		err = i.define(obj)
 	}
 	o.Write = w
+	o.Metadata, _ = meta.Accessor(obj) // the objects of all resources have it
 	return o, err
 }
 

@@ -1,0 +1,193 @@
+package mirror
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/sqube/sqube/server/kubecopy"
+	"github.com/sqube/sqube/sqlstore"
+)
+
+// stream follows one resource, in a namespace or all ("").
+type stream struct {
+	*Follower
+	resource  kubecopy.Resource
+	namespace string
+
+	from   int64     // the resourceVersion from which the next watch goes on, 0 to list first
+	since  time.Time // when the last watch ended, or the process before; zero if there was none
+	stop   context.CancelFunc
+	ended  chan struct{}
+	warned string // the last error that was logged
+
+	// For the writer alone:
+	stored  sqlstore.Resource
+	known   map[string]version // by key
+	applied int64              // the resourceVersion up to which everything is written
+}
+
+// version is what is stored of an object.
+type version struct {
+	uid    string
+	number int64 // its resourceVersion there
+}
+
+type kind int
+
+const (
+	changed  kind = iota // an object was added, modified or deleted
+	present              // an object is in a list
+	listed               // the list ended; what was not in it is deleted
+	bookmark             // the watch has come so far
+	missed               // a gap
+	gone                 // the resource is no longer there
+)
+
+// event is what a stream passes to the writer.
+type event struct {
+	*stream
+	kind    kind
+	object  *kubecopy.Object
+	deleted bool
+	version int64           // of a list or a bookmark
+	keys    map[string]bool // in a list
+	gap     *Gap
+	arrived time.Time
+}
+
+func newStream(f *Follower, r kubecopy.Resource, namespace string, from start) *stream {
+	return &stream{
+		Follower: f, resource: r, namespace: namespace, from: from.position, since: from.since,
+		stored: storedAs(r), known: from.known, applied: from.position,
+	}
+}
+
+// in returns the stream of the same resource in another version, after it has ended.
+func (s *stream) in(r kubecopy.Resource) *stream {
+	next := *s
+	next.resource = r
+	return &next
+}
+
+func (s *stream) start(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(ctx)
+	s.ended = make(chan struct{})
+	s.following.Go(func() {
+		defer close(s.ended)
+		s.follow(ctx)
+	})
+}
+
+func (s *stream) name() string { return s.resource.In(s.namespace) }
+
+// follow lists and watches until ctx ends.
+func (s *stream) follow(ctx context.Context) {
+	for pause := retryFirst; ctx.Err() == nil; {
+		began := time.Now()
+		err := s.once(ctx)
+		if time.Since(began) > retryLast {
+			pause = retryFirst
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil: // the server ends watches after a while
+			s.warned = ""
+			continue
+		case kubecopy.Expired(err) && s.from != 0:
+			s.log.Warn("the cluster does not know any more what has happened to a resource; listing it again", "resource", s.name(), "since", s.since, "error", err)
+			s.from = 0
+		case kubecopy.Unreadable(err):
+			s.warn("a resource is not followed", err)
+			if !sleep(ctx, refusedRetry) {
+				return
+			}
+		default:
+			s.warn("following a resource was interrupted; trying again", err)
+			if !sleep(ctx, pause) {
+				return
+			}
+			pause = min(2*pause, retryLast)
+		}
+	}
+}
+
+// warn logs an error, unless it is the one that was logged last.
+func (s *stream) warn(message string, err error) {
+	if s.warned != err.Error() {
+		s.warned = err.Error()
+		s.log.Warn(message, "resource", s.name(), "error", err)
+	}
+}
+
+// once lists, if that is necessary, and watches until the server ends the watch.
+func (s *stream) once(ctx context.Context) error {
+	if s.from == 0 {
+		if err := s.list(ctx); err != nil {
+			return err
+		}
+	}
+	opened := false
+	err := s.cluster.Watch(ctx, s.resource, s.namespace, strconv.FormatInt(s.from, 10), func(at time.Time) {
+		opened = true
+		if !s.since.IsZero() && at.Sub(s.since) > late { // what happened meanwhile comes late
+			_ = s.send(ctx, event{stream: s, kind: missed, gap: newGap(s.name(), s.since, at, false)}) // else ctx has ended
+		}
+	}, func(e kubecopy.Event) error {
+		if e.Type == apiwatch.Bookmark {
+			s.from = max(s.from, e.Object.ResourceVersion)
+			return s.send(ctx, event{stream: s, kind: bookmark, version: e.Object.ResourceVersion})
+		}
+		if s.resource.Changes() {
+			s.changed()
+		}
+		err := s.send(ctx, event{stream: s, kind: changed, object: e.Object, deleted: e.Type == apiwatch.Deleted, arrived: time.Now()})
+		if err == nil {
+			s.from = max(s.from, e.Object.ResourceVersion)
+		}
+		return err
+	})
+	if opened {
+		s.since = time.Now()
+	}
+	return err
+}
+
+// late is how long a watch can be interrupted without a mark in history.
+const late = 5 * time.Second
+
+// list passes on what there is. After a gap, that comes first.
+func (s *stream) list(ctx context.Context) error {
+	began, keys, marked := time.Now(), map[string]bool{}, s.since.IsZero()
+	mark := func() error {
+		if marked {
+			return nil
+		}
+		marked = true
+		return s.send(ctx, event{stream: s, kind: missed, gap: newGap(s.name(), s.since, began, true)})
+	}
+	text, err := s.cluster.List(ctx, s.resource, s.namespace, func(o *kubecopy.Object) error {
+		if err := mark(); err != nil {
+			return err
+		}
+		keys[o.Object] = true
+		return s.send(ctx, event{stream: s, kind: present, object: o, arrived: began})
+	})
+	if err != nil {
+		return err
+	}
+	from, err := strconv.ParseInt(text, 10, 64)
+	if err == nil {
+		err = mark()
+	}
+	if err == nil {
+		err = s.send(ctx, event{stream: s, kind: listed, version: from, keys: keys, arrived: began})
+	}
+	if err == nil {
+		s.from, s.since = from, time.Time{}
+	}
+	return err
+}
