@@ -44,7 +44,9 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 	}
 	if o := b.options.Mirror; o != nil {
 		o.Copy.Keys = b.encryption
-		made.follower = mirror.New(*o, b.store, slog.Default())
+		if made.follower, err = mirror.New(ctx, *o, b.store, slog.Default()); err != nil {
+			return nil, err
+		}
 	}
 	if coordinated() {
 		b.informers.Coordination().V1().Leases().Informer()

@@ -128,6 +128,14 @@ func (r *Resource) Changes() bool {
 	return r.defines() || r.GroupResource() == schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}
 }
 
+// Depth is 0 for resources that objects of others are in, namespaces and definitions, and 1 for all others.
+func (r *Resource) Depth() int {
+	if r.defines() || r.GroupVersionResource == namespaces {
+		return 0
+	}
+	return 1
+}
+
 // watchClient returns a client whose watches last, and pass objects on as they are.
 func watchClient(config *rest.Config) (rest.Interface, error) {
 	config = rest.CopyConfig(config)

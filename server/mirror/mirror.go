@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,12 +54,14 @@ type Follower struct {
 	following  sync.WaitGroup
 }
 
-// New returns a follower into a store.
-func New(options Options, store *sqlstore.Store, log *slog.Logger) *Follower {
-	return &Follower{
+// New returns a follower into a store. It fails if the store's database has objects that are not those of a mirror.
+func New(ctx context.Context, options Options, store *sqlstore.Store, log *slog.Logger) (*Follower, error) {
+	f := &Follower{
 		options: options, store: store, log: log, authors: newAuthors(options.AuditLog != "" || options.AuditWebhook),
 		rediscover: make(chan struct{}, 1),
 	}
+	_, err := f.begin(ctx)
+	return f, err
 }
 
 // Run follows until ctx ends. It returns an error if the store's database is not one of a mirror of this cluster, or if another process follows
@@ -170,6 +174,8 @@ func (f *Follower) discover(ctx context.Context, from *starts) error {
 		return err
 	}
 	served := map[string]bool{}
+	// What others are in comes before them.
+	slices.SortStableFunc(found, func(a, b kubecopy.Resource) int { return cmp.Compare(a.Depth(), b.Depth()) })
 	for _, r := range found {
 		if !r.Watched || !f.cluster.Stores(r) {
 			continue
@@ -191,6 +197,12 @@ func (f *Follower) discover(ctx context.Context, from *starts) error {
 			}
 			f.streams[name] = s
 			s.start(ctx)
+			if r.Depth() == 0 {
+				select {
+				case <-s.tried:
+				case <-ctx.Done():
+				}
+			}
 		}
 	}
 	for name, s := range f.streams {

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -21,7 +22,10 @@ type stream struct {
 	since  time.Time // when the last watch ended, or the process before; zero if there was none
 	stop   context.CancelFunc
 	ended  chan struct{}
-	warned string // the last error that was logged
+	listed func()        // closes tried
+	tried  chan struct{} // closed when the first list, if any, was passed on, or has failed
+	again  bool          // whether since is of the process before
+	warned string        // the last error that was logged
 
 	// For the writer alone:
 	stored  sqlstore.Resource
@@ -58,9 +62,17 @@ type event struct {
 	arrived time.Time
 }
 
+// at is the resourceVersion of an event.
+func (e *event) at() int64 {
+	if e.object != nil {
+		return e.object.ResourceVersion
+	}
+	return e.version
+}
+
 func newStream(f *Follower, r kubecopy.Resource, namespace string, from start) *stream {
 	return &stream{
-		Follower: f, resource: r, namespace: namespace, from: from.position, since: from.since,
+		Follower: f, resource: r, namespace: namespace, from: from.position, since: from.since, again: true,
 		stored: storedAs(r), known: from.known, applied: from.position,
 	}
 }
@@ -74,7 +86,8 @@ func (s *stream) in(r kubecopy.Resource) *stream {
 
 func (s *stream) start(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
-	s.ended = make(chan struct{})
+	s.listed = sync.OnceFunc(func() { close(s.tried) })
+	s.ended, s.tried = make(chan struct{}), make(chan struct{})
 	s.following.Go(func() {
 		defer close(s.ended)
 		s.follow(ctx)
@@ -125,15 +138,18 @@ func (s *stream) warn(message string, err error) {
 
 // once lists, if that is necessary, and watches until the server ends the watch.
 func (s *stream) once(ctx context.Context) error {
+	var err error
 	if s.from == 0 {
-		if err := s.list(ctx); err != nil {
-			return err
-		}
+		err = s.list(ctx)
+	}
+	s.listed()
+	if err != nil {
+		return err
 	}
 	opened := false
-	err := s.cluster.Watch(ctx, s.resource, s.namespace, strconv.FormatInt(s.from, 10), func(at time.Time) {
+	err = s.cluster.Watch(ctx, s.resource, s.namespace, strconv.FormatInt(s.from, 10), func(at time.Time) {
 		opened = true
-		if !s.since.IsZero() && at.Sub(s.since) > late { // what happened meanwhile comes late
+		if !s.since.IsZero() && (s.again || at.Sub(s.since) > late) { // what happened meanwhile comes late
 			_ = s.send(ctx, event{stream: s, kind: missed, gap: newGap(s.name(), s.since, at, false)}) // else ctx has ended
 		}
 	}, func(e kubecopy.Event) error {
@@ -151,7 +167,7 @@ func (s *stream) once(ctx context.Context) error {
 		return err
 	})
 	if opened {
-		s.since = time.Now()
+		s.since, s.again = time.Now(), false
 	}
 	return err
 }

@@ -1,8 +1,10 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -10,7 +12,8 @@ import (
 )
 
 const (
-	// linger is how long a version may wait for others, so that they are committed together, and most how many are.
+	// linger is how long an event may wait for others, so that they are written together, and in the order of their resourceVersions whichever
+	// watch was faster; most is how many wait.
 	linger, most = 100 * time.Millisecond, 200
 	// saving is how often the state is written.
 	saving = 15 * time.Second
@@ -26,11 +29,12 @@ type writer struct {
 	*Follower
 	state *state
 
+	waiting []event
+	due     <-chan time.Time // when they are written
 	batch   []sqlstore.Authored
 	objects map[object]bool // in batch
-	due     <-chan time.Time
-	save    time.Time // when the state has to be written
-	late    *Gap      // what came late, to be written
+	save    time.Time       // when the state has to be written
+	late    *Gap            // what came late, to be written
 	lateDue time.Time
 }
 
@@ -49,14 +53,19 @@ func (w *writer) run(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), parting)
 			defer cancel()
-			if err = w.flush(last); err == nil {
+			if err = w.write(last); err == nil {
 				err = w.keep(last)
 			}
 			return err
 		case e := <-w.events:
-			err = w.take(ctx, e)
+			if w.waiting = append(w.waiting, e); len(w.waiting) == 1 {
+				w.due = time.After(linger)
+			}
+			if len(w.waiting) >= most {
+				err = w.write(ctx)
+			}
 		case <-w.due:
-			err = w.flush(ctx)
+			err = w.write(ctx)
 		case now := <-clock.C:
 			if w.late != nil && now.After(w.lateDue) {
 				err = w.mark(ctx, w.late)
@@ -76,6 +85,31 @@ func (w *writer) run(ctx context.Context) error {
 func (w *writer) keep(ctx context.Context) error {
 	w.save = time.Now().Add(saving)
 	return w.Follower.save(ctx, w.state)
+}
+
+// write writes what the events tell that wait.
+func (w *writer) write(ctx context.Context) error {
+	waiting := w.waiting
+	w.waiting, w.due = nil, nil
+	inOrder(waiting)
+	for _, e := range waiting {
+		if err := w.take(ctx, e); err != nil {
+			return err
+		}
+	}
+	return w.flush(ctx)
+}
+
+// inOrder sorts what happened after each other by resourceVersions. Lists and gaps stay where they are.
+func inOrder(events []event) {
+	for len(events) > 0 {
+		n := slices.IndexFunc(events, func(e event) bool { return e.kind != changed && e.kind != bookmark })
+		if n < 0 {
+			n = len(events)
+		}
+		slices.SortStableFunc(events[:n], func(a, b event) int { return cmp.Compare(a.at(), b.at()) })
+		events = events[min(n+1, len(events)):]
+	}
 }
 
 // take has an event written.
@@ -205,9 +239,6 @@ func (w *writer) add(ctx context.Context, one *sqlstore.Write, author sqlstore.A
 			return err
 		}
 	}
-	if len(w.batch) == 0 {
-		w.due = time.After(linger)
-	}
 	w.batch, w.objects[o] = append(w.batch, sqlstore.Authored{Write: one, Author: author}), true
 	return nil
 }
@@ -215,7 +246,7 @@ func (w *writer) add(ctx context.Context, one *sqlstore.Write, author sqlstore.A
 // flush writes the batch. A row that the database refuses is left out.
 func (w *writer) flush(ctx context.Context) error {
 	batch := w.batch
-	w.batch, w.due = nil, nil
+	w.batch = nil
 	clear(w.objects)
 	if len(batch) == 0 {
 		return nil
