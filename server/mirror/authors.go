@@ -2,10 +2,14 @@ package mirror
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -23,6 +27,7 @@ type authors struct {
 
 	mu      sync.Mutex
 	waiting map[target][]*request // in their order
+	heard   map[string]bool       // the audit ids of order: an event may come twice
 	order   []*request            // the oldest first
 	more    chan struct{}         // closed when there are more
 }
@@ -38,7 +43,6 @@ type request struct {
 	uid     string
 	author  sqlstore.Author
 	arrived time.Time
-	used    bool
 }
 
 // made is what is known of a version without the audit log.
@@ -46,18 +50,18 @@ type made struct {
 	target
 	version  int64
 	uid      string
-	manager  string // of the newest entry of managedFields
+	manager  string // of the entry of managedFields that is new; "" if that is not known
 	created  bool
 	deleted  bool // the object is gone
 	deleting bool // its deletion has begun
 }
 
 func newAuthors(told bool) *authors {
-	return &authors{told: told, waiting: map[target][]*request{}, more: make(chan struct{})}
+	return &authors{told: told, waiting: map[target][]*request{}, heard: map[string]bool{}, more: make(chan struct{})}
 }
 
-// madeOf returns what an event says of a version.
-func madeOf(e event) made {
+// madeOf returns what an event says of a version. before returns the JSON of the one before.
+func madeOf(e event, before func() []byte) made {
 	s, o := e.stream, e.object
 	m := made{version: o.ResourceVersion, deleted: e.deleted}
 	m.group, m.resource = s.stored.Group, s.stored.Name
@@ -71,14 +75,39 @@ func madeOf(e event) made {
 	if e.deleted {
 		return m
 	}
-	var newest time.Time
-	for _, entry := range o.Metadata.GetManagedFields() {
-		if entry.Time != nil && !entry.Time.Time.Before(newest) {
-			newest, m.manager = entry.Time.Time, entry.Manager
+	newest := newestEntries(o.Metadata.GetManagedFields())
+	if len(newest) > 1 { // within a second
+		var old struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
+		if json.Unmarshal(before(), &old) == nil { // else it is encrypted, or there is none
+			newest = slices.DeleteFunc(newest, func(entry metav1.ManagedFieldsEntry) bool {
+				return slices.ContainsFunc(old.Metadata.ManagedFields, func(other metav1.ManagedFieldsEntry) bool { return equality.Semantic.DeepEqual(entry, other) })
+			})
+		}
+	}
+	if len(newest) > 0 {
+		m.manager = newest[len(newest)-1].Manager
 	}
 	return m
 }
+
+// newestEntries returns the entries with the newest time.
+func newestEntries(all []metav1.ManagedFieldsEntry) (newest []metav1.ManagedFieldsEntry) {
+	for _, entry := range all {
+		switch {
+		case entry.Time == nil:
+		case len(newest) == 0 || newest[0].Time.Before(entry.Time):
+			newest = []metav1.ManagedFieldsEntry{entry}
+		case newest[0].Time.Equal(entry.Time):
+			newest = append(newest, entry)
+		}
+	}
+	return newest
+}
+
+// by reports whether a manager can have made the version.
+func (m *made) by(manager string) bool { return m.manager == "" || m.manager == manager }
 
 // splitKey returns the namespace and the name of the object that has a key.
 func splitKey(key string) (namespace, name string) {
@@ -92,12 +121,17 @@ func splitKey(key string) (namespace, name string) {
 func (a *authors) add(r *request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.heard[r.author.AuditID] {
+		return
+	}
+	a.heard[r.author.AuditID] = true
 	now := time.Now()
 	r.arrived = now
 	a.waiting[r.target] = append(a.waiting[r.target], r)
 	a.order = append(a.order, r)
 	for len(a.order) > 0 && (now.Sub(a.order[0].arrived) > auditKept || len(a.order) > mostAudited) {
 		a.drop(a.order[0])
+		delete(a.heard, a.order[0].author.AuditID)
 		a.order = a.order[1:]
 	}
 	close(a.more)
@@ -168,11 +202,11 @@ func (r *request) fits(m *made, exactly bool) bool {
 	}
 	switch r.verb {
 	case "create":
-		return m.created && r.author.FieldManager == m.manager || !m.created && !m.deleted && r.name != "" && r.uid == ""
+		return m.created && m.by(r.author.FieldManager) || !m.created && !m.deleted && r.name != "" && r.uid == ""
 	case "delete", deleteCollection:
 		return m.deleted || m.deleting
 	case "update", "patch":
-		return r.name != "" && !m.created && (m.deleted || r.author.FieldManager == m.manager) || m.created && r.verb == "patch" && r.author.FieldManager == m.manager
+		return r.name != "" && !m.created && (m.deleted || m.by(r.author.FieldManager)) || m.created && r.verb == "patch" && m.by(r.author.FieldManager)
 	}
 	return false
 }

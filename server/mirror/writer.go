@@ -195,7 +195,16 @@ func (w *writer) author(ctx context.Context, e event) sqlstore.Author {
 	if e.kind == present && e.stream.applied == 0 {
 		return sqlstore.Author{User: sqlstore.ImportAuthor, AuditID: id}
 	}
-	made := madeOf(e)
+	made := madeOf(e, func() []byte {
+		if w.flush(ctx) != nil { // else the next flush fails, too
+			return nil
+		}
+		before, _, err := w.store.Get(ctx, e.stored, e.object.Object)
+		if err != nil || before == nil {
+			return nil
+		}
+		return before.Value
+	})
 	author, known := w.authors.of(made)
 	if wait := time.Until(e.arrived.Add(auditDelay)); !known && w.authors.told && e.kind == changed && wait > 0 {
 		if w.flush(ctx) == nil { // else the next flush fails, too
