@@ -23,6 +23,7 @@ type Spec struct {
 	Changes *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
 	Force   bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
 	Apply   bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
+	Writes  bool             `json:"writes,omitempty" doc:"Without apply, in a mirror of another cluster: return also what each step writes there, for sqube undo --mirror."`
 	Partial bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
 }
 
@@ -98,6 +99,7 @@ type Step struct {
 	Warnings  []string          `json:"warnings,omitempty" doc:"What will be different from what was."`
 	Conflicts []Conflict        `json:"conflicts,omitempty" doc:"Later changes by others to what the undo would change."`
 	Result    Result            `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
+	Write     *Write            `json:"write,omitempty" doc:"With spec.writes, what the step writes."`
 	Message   string            `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 
 	work    *work

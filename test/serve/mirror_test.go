@@ -51,6 +51,7 @@ func TestMirror(t *testing.T) {
 		m.definitions(t)
 		m.readOnly(t)
 		m.users(t)
+		m.undoes(t)
 		m.resumes(t)
 		m.sourceRestarts(t)
 		m.forgotten(t)
@@ -282,6 +283,63 @@ func (m *mirrored) with(t *testing.T, user, token string) string {
 	harness.Must(t, clientcmd.WriteToFile(*config, file))
 	harness.Must(t, os.Chmod(file, 0o600))
 	return file
+}
+
+// undoes takes changes back in the cluster, as the mirror plans it.
+func (m *mirrored) undoes(t *testing.T) {
+	t.Helper()
+	alice := (&undone{kubeconfig: m.source.Kubeconfig}).as(t, "alice", "system:masters")
+	undo := func(args ...string) string {
+		t.Helper()
+		return succeeds(t, append([]string{"undo", "--kubeconfig", alice, "--mirror", m.mirror.URL, "--mirror-certificate-authority", filepath.Join(m.mirror.DataDir, "pki", "ca.crt"), "-n", "shop"}, args...))
+	}
+	m.put(t, "shop", "seven", "a")
+	first := m.happened(t, "seven", "create")
+	m.put(t, "shop", "seven", "b")
+	m.happened(t, "seven", "create", `update "a""b"`)
+	contains(t, undo("configmap", "seven", "--to", first.Name), `.data.value: "b" → "a"`, "1 to update", "nothing has been changed")
+	m.shows(t, "shop", "seven", "b")
+	kubectlPrints(t, m.source.Kubeconfig, "label", "configmap", "seven", "-n", "shop", "a=b") // which the mirror may not have seen yet
+	contains(t, undo("--manager", "tester", "--after-revision", first.Name, "--apply"), `.data.value: "b" → "a"`, "(done)", "To take this back: sqube undo --mirror "+m.mirror.URL)
+	seven, err := m.there.CoreV1().ConfigMaps("shop").Get(t.Context(), "seven", metav1.GetOptions{})
+	if err != nil || seven.Data["value"] != "a" || seven.Labels["a"] != "b" {
+		t.Errorf("the cluster has %v, %v", seven, err)
+	}
+	m.shows(t, "shop", "seven", "a")
+
+	harness.Must(t, m.there.CoreV1().ConfigMaps("shop").Delete(t.Context(), "seven", metav1.DeleteOptions{}))
+	harness.Retry(t, "the mirror knows that it is deleted", func() error {
+		if _, last := m.history(t, "seven"); last.Operation != "delete" {
+			return errors.New(last.Operation)
+		}
+		return nil
+	})
+	contains(t, undo("configmap", "seven", "--apply"), "create  configmap", "(done)")
+	m.shows(t, "shop", "seven", "a")
+
+	before, err := m.there.CoreV1().Secrets("shop").Patch(t.Context(), "door", types.MergePatchType, []byte(`{"stringData":{"password":"another"}}`), metav1.PatchOptions{FieldManager: "thief"})
+	harness.Must(t, err)
+	harness.Retry(t, "the mirror knows it", func() error {
+		if printed := undo("--manager", "thief", "--since", "1h", "--apply"); !strings.Contains(printed, "the mirror does not have the values of Secrets") {
+			return errors.New(printed)
+		}
+		return nil
+	})
+	if door, err := m.there.CoreV1().Secrets("shop").Get(t.Context(), "door", metav1.GetOptions{}); err != nil || door.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the Secret is %v, %v", door, err)
+	}
+	reader := (&undone{kubeconfig: m.source.Kubeconfig}).as(t, "reader")
+	refuses(t, "forbidden", []string{"undo", "configmap", "seven", "-n", "shop", "--to", "1h", "--kubeconfig", reader, "--mirror", m.mirror.URL, "--mirror-certificate-authority", filepath.Join(m.mirror.DataDir, "pki", "ca.crt")})
+}
+
+// contains fails unless a text has others in it.
+func contains(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, text := range want {
+		if !strings.Contains(got, text) {
+			t.Errorf("it prints no %q, but\n%s", text, got)
+		}
+	}
 }
 
 // resumes kills the mirror, which then goes on where it was.
