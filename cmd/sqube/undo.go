@@ -211,6 +211,7 @@ func (o *undoOptions) ask(mirror string) error {
 	if strings.Contains(mirror, "://") {
 		to.Host, to.APIPath = mirror, ""
 		to.TLSClientConfig.CAData, to.TLSClientConfig.CAFile, to.TLSClientConfig.ServerName = nil, o.mirrorAuthority, ""
+		to.Insecure = to.Insecure && o.mirrorAuthority == ""
 	} else {
 		other := cluster{kubeconfig: o.kubeconfig}
 		other.overrides.CurrentContext = mirror

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/sqlstore"
@@ -81,8 +80,10 @@ func madeOf(e event, before func() []byte) made {
 			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
 		if json.Unmarshal(before(), &old) == nil { // else it is encrypted, or there is none
-			newest = slices.DeleteFunc(newest, func(entry metav1.ManagedFieldsEntry) bool {
-				return slices.ContainsFunc(old.Metadata.ManagedFields, func(other metav1.ManagedFieldsEntry) bool { return equality.Semantic.DeepEqual(entry, other) })
+			newest = slices.DeleteFunc(newest, func(entry metav1.ManagedFieldsEntry) bool { // what it had may belong to another now
+				return slices.ContainsFunc(old.Metadata.ManagedFields, func(other metav1.ManagedFieldsEntry) bool {
+					return entry.Manager == other.Manager && entry.Operation == other.Operation && entry.Subresource == other.Subresource && entry.Time.Equal(other.Time)
+				})
 			})
 		}
 	}
@@ -92,14 +93,16 @@ func madeOf(e event, before func() []byte) made {
 	return m
 }
 
-// newestEntries returns the entries with the newest time.
+// newestEntries returns the entries with the newest time, and those without one: kube-apiserver writes none for the subresource scale.
 func newestEntries(all []metav1.ManagedFieldsEntry) (newest []metav1.ManagedFieldsEntry) {
+	var last *metav1.Time
 	for _, entry := range all {
-		switch {
-		case entry.Time == nil:
-		case len(newest) == 0 || newest[0].Time.Before(entry.Time):
-			newest = []metav1.ManagedFieldsEntry{entry}
-		case newest[0].Time.Equal(entry.Time):
+		if entry.Time != nil && (last == nil || last.Before(entry.Time)) {
+			last = entry.Time
+		}
+	}
+	for _, entry := range all {
+		if entry.Time == nil || entry.Time.Equal(last) {
 			newest = append(newest, entry)
 		}
 	}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -47,4 +48,37 @@ func (g *Gap) add(other *Gap) {
 func (g *Gap) write(previous *sqlstore.Record) (*sqlstore.Write, error) {
 	value, err := json.Marshal(g)
 	return sqlstore.Internal(sqlstore.Gaps, gapName, previous, value), err
+}
+
+// loss is a gap to which streams add what they have lost, until it is written.
+type loss struct {
+	*Gap
+	written chan struct{}
+}
+
+// lose has a gap of a stream written, in one with those of other streams: when an API server restarts, all have one. It returns when the gap is
+// on its way to the writer, so that the difference follows it.
+func (f *Follower) lose(ctx context.Context, s *stream, g *Gap) error {
+	f.mu.Lock()
+	of := f.lost
+	if of != nil {
+		of.add(g)
+		f.mu.Unlock()
+		select {
+		case <-of.written:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	of = &loss{g, make(chan struct{})}
+	f.lost = of
+	f.mu.Unlock()
+	defer close(of.written)
+	sleep(ctx, gathering)
+	f.mu.Lock()
+	f.lost = nil
+	f.mu.Unlock()
+	f.log.Warn("the cluster does not know any more what has happened to resources; listing them again", "resources", len(of.Resources), "since", of.Since.Time)
+	return f.send(ctx, event{stream: s, kind: missed, gap: of.Gap})
 }

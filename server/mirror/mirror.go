@@ -52,6 +52,9 @@ type Follower struct {
 	rediscover chan struct{}
 	streams    map[string]*stream // by name; only for Run
 	following  sync.WaitGroup
+
+	mu   sync.Mutex
+	lost *loss // what the streams that have lost something gather
 }
 
 // New returns a follower into a store. It fails if the store's database has objects that are not those of a mirror.

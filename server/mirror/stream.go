@@ -111,8 +111,7 @@ func (s *stream) follow(ctx context.Context) {
 			s.warned = ""
 			continue
 		case kubecopy.Expired(err) && s.from != 0:
-			s.log.Warn("the cluster does not know any more what has happened to a resource; listing it again", "resource", s.name(), "since", s.since, "error", err)
-			s.from = 0
+			s.from = 0 // list again
 		case kubecopy.Unreadable(err):
 			s.warn("a resource is not followed", err)
 			if !sleep(ctx, refusedRetry) {
@@ -177,18 +176,14 @@ const late = 5 * time.Second
 
 // list passes on what there is. After a gap, that comes first.
 func (s *stream) list(ctx context.Context) error {
-	began, keys, marked := time.Now(), map[string]bool{}, s.since.IsZero()
-	mark := func() error {
-		if marked {
-			return nil
-		}
-		marked = true
-		return s.send(ctx, event{stream: s, kind: missed, gap: newGap(s.name(), s.since, began, true)})
-	}
-	text, err := s.cluster.List(ctx, s.resource, s.namespace, func(o *kubecopy.Object) error {
-		if err := mark(); err != nil {
+	began, keys := time.Now(), map[string]bool{}
+	if !s.since.IsZero() {
+		if err := s.lose(ctx, s, newGap(s.name(), s.since, began, true)); err != nil {
 			return err
 		}
+		s.since = began // what is lost from now on is another gap
+	}
+	text, err := s.cluster.List(ctx, s.resource, s.namespace, func(o *kubecopy.Object) error {
 		keys[o.Object] = true
 		return s.send(ctx, event{stream: s, kind: present, object: o, arrived: began})
 	})
@@ -196,9 +191,6 @@ func (s *stream) list(ctx context.Context) error {
 		return err
 	}
 	from, err := strconv.ParseInt(text, 10, 64)
-	if err == nil {
-		err = mark()
-	}
 	if err == nil {
 		err = s.send(ctx, event{stream: s, kind: listed, version: from, keys: keys, arrived: began})
 	}
