@@ -71,9 +71,21 @@ var (
 	}
 )
 
+// mirrorCache is the default of --cache-size: few clients read a mirror.
+const mirrorCache = "32Mi"
+
+// setDefault changes the default of a flag.
+func setDefault(fs *pflag.FlagSet, name, value string) {
+	flag := fs.Lookup(name)
+	if err := flag.Value.Set(value); err == nil {
+		flag.DefValue = flag.Value.String()
+	}
+}
+
 // sections returns the flags of a mirror.
 func (o *mirrorOptions) sections() *cliflag.NamedFlagSets {
 	all, own := o.serveOptions.flags(), &cliflag.NamedFlagSets{}
+	setDefault(all.FlagSet(server.StateFlags), "cache-size", mirrorCache)
 	o.ignored.silent = true // there are none
 	fs := own.FlagSet("Cluster")
 	fs.StringVar(&o.source.kubeconfig, "kubeconfig", "", "Kubeconfig file that reaches the cluster. If unset, that of kubectl: $KUBECONFIG or ~/.kube/config, or else the service account of the Pod.")
@@ -108,6 +120,7 @@ func (o *mirrorOptions) complete() error {
 	s.KeysVary = true // the cluster's keys are not the mirror's
 	s.Controllers = []string{"-" + controllers.All}
 	s.Features.EnablePriorityAndFairness = false // it writes its state
+	s.Admission.TurnOff()
 	if err := o.serveOptions.complete(); err != nil {
 		return terminal.OneLine(err)
 	}
