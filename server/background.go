@@ -17,6 +17,7 @@ import (
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/etcdimport"
 	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
@@ -43,7 +44,7 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 		return nil, err
 	}
 	if o := b.options.Mirror; o != nil {
-		o.Copy.Keys = b.encryption
+		o.Copy.Importer = etcdimport.Over(b.objectCounter.stored(), b.encryption)
 		if made.follower, err = mirror.New(ctx, *o, b.store, slog.Default()); err != nil {
 			return nil, err
 		}

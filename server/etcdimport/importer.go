@@ -48,6 +48,16 @@ func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 	return &Importer{prefix, keys, builtIn}, nil
 }
 
+// Over returns an importer of objects that the API has returned, with the storages of a server's built-in resources. keys encrypts what
+// definitions add.
+func Over(storages map[schema.GroupResource]*apistorage.Storage, keys *encryption.Encryption) *Importer {
+	i := &Importer{keys: keys, resources: map[string]*resource{}}
+	for name, s := range storages {
+		i.resources[name.Group+"/"+name.Resource] = &resource{name, s}
+	}
+	return i
+}
+
 // Result is the result for a key.
 type Result struct {
 	Resource string // such as deployments.apps, or that part of the key if there is no such resource

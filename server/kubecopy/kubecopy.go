@@ -37,8 +37,8 @@ type Options struct {
 	Progress func(objects int)
 	// UserAgent is that of the requests.
 	UserAgent string
-	// Keys encrypt the writes; nil for none.
-	Keys *encryption.Encryption
+	// Importer makes the writes; nil for one of all built-in resources, without encryption.
+	Importer *etcdimport.Importer
 }
 
 // Row is an object that was read.
@@ -115,14 +115,14 @@ func Open(ctx context.Context, config *rest.Config, options Options) (*Cluster, 
 	if c.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
 		return nil, err
 	}
-	keys := options.Keys
-	if keys == nil {
-		if keys, err = encryption.Load(encryption.Options{}, ""); err != nil {
+	if c.importer = options.Importer; c.importer == nil {
+		none, err := encryption.Load(encryption.Options{}, "")
+		if err != nil {
 			return nil, err
 		}
-	}
-	if c.importer, err = etcdimport.New("/", keys); err != nil {
-		return nil, err
+		if c.importer, err = etcdimport.New("/", none); err != nil {
+			return nil, err
+		}
 	}
 	if c.resources, c.Unread, err = c.Discover(); err != nil {
 		return nil, err
