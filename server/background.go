@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"github.com/sqube/sqube/server/bootstrap"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/etcdimport"
+	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -25,6 +28,7 @@ type background struct {
 	bootstrap   *bootstrap.Bootstrap
 	fairness    utilflowcontrol.Interface // nil if priority and fairness is off
 	controllers controllers.Config
+	follower    *mirror.Follower // nil if the server is no mirror
 }
 
 func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *background, err error) {
@@ -38,6 +42,12 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 	}
 	if made.controllers, err = newControllers(b, s, a); err != nil {
 		return nil, err
+	}
+	if o := b.options.Mirror; o != nil {
+		o.Copy.Importer = etcdimport.Over(b.objectCounter.stored(), b.encryption)
+		if made.follower, err = mirror.New(ctx, *o, b.store, slog.Default()); err != nil {
+			return nil, err
+		}
 	}
 	if coordinated() {
 		b.informers.Coordination().V1().Leases().Informer()

@@ -112,7 +112,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, e
 	}
 	slimmer := &podSlimmer{whole: o.Scheduler != nil || controllers.Selects(o.Controllers, o.OtherControllers)}
 	transform := slimmer.transform
-	if o.CopyOf != "" {
+	if o.isolated() {
 		transform = func(object any) (any, error) {
 			o.withoutCalls(object)
 			return slimmer.transform(object)

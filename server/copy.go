@@ -28,11 +28,17 @@ func (o *Options) mayCall(address string) bool {
 	})
 }
 
+// isolated reports whether the server does not connect to what its objects name.
+func (o *Options) isolated() bool { return o.CopyOf != "" || o.ReadOnly != "" }
+
 // mayCallServices reports whether it may connect to Services that objects name, whose addresses change.
-func (o *Options) mayCallServices() bool { return o.CopyOf == "" || slices.Contains(o.Outbound, "*") }
+func (o *Options) mayCallServices() bool { return !o.isolated() || slices.Contains(o.Outbound, "*") }
 
 // refusal says what a copy does not connect to, and with what value of a flag it would.
 func (o *Options) refusal(what, flag string) string {
+	if o.ReadOnly != "" {
+		return o.ReadOnly
+	}
 	return fmt.Sprintf("this is a copy of %s, which does not connect to %s: allow that with --from-outbound=%s", o.CopyOf, what, flag)
 }
 

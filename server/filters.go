@@ -32,6 +32,7 @@ import (
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/loopback"
+	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/stack"
 	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/watchtask"
@@ -369,7 +370,7 @@ func (s *Server) withReadOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
 		switch {
-		case r.Method == http.MethodGet, r.Method == http.MethodHead, info != nil && asks(info):
+		case r.Method == http.MethodGet, r.Method == http.MethodHead, info != nil && asks(info), r.URL.Path == mirror.AuditPath:
 			next.ServeHTTP(w, r)
 		default:
 			err := apierrors.NewMethodNotSupported(changes.GroupVersion.WithResource("").GroupResource(), r.Method)

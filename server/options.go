@@ -36,6 +36,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
 	"github.com/sqube/sqube/server/flagcheck"
+	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -75,6 +76,9 @@ type Options struct {
 	// ReadOnly is what clients are told that want to change something; "" if they may. With it, the server does nothing but answer: it
 	// does not prepare the cluster, and connects to nobody.
 	ReadOnly string
+	// Mirror is the cluster that the server follows, and shows; nil for none. ReadOnly says so. Who somebody is, and what they may see, is asked
+	// there.
+	Mirror *mirror.Options
 	// Virtual runs the server in a bubble of testing/synctest. Dial must not use the network then, and kubelets get no client certificate
 	// unless a flag names one.
 	Virtual bool

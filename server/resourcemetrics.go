@@ -20,6 +20,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // sets the provider
 
 	"github.com/sqube/sqube/server/decorate"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // A work queue with metrics has a goroutine that wakes up twice a second, to set two of them: how long the running work has been running.
@@ -191,6 +192,21 @@ func (c *objectCounter) decorate(next generic.StorageDecorator) generic.StorageD
 			destroy()
 		}, nil
 	})
+}
+
+// stored returns a storage of each resource that is stored under its own name.
+func (c *objectCounter) stored() map[schema.GroupResource]*apistorage.Storage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[schema.GroupResource]*apistorage.Storage{}
+	for resource, all := range c.storages {
+		for _, made := range all {
+			if s, ok := made.(*apistorage.Storage); ok {
+				found[resource] = s
+			}
+		}
+	}
+	return found
 }
 
 // has reports whether the objects of a resource are stored under its own name.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/openapi"
 )
 
@@ -46,6 +47,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	}
 	if s.options.Agents != nil {
 		paths.Handle(AgentPath, s.options.Agents(s.onBehalf))
+	}
+	if s.follower != nil && s.options.Mirror.AuditWebhook {
+		paths.Handle(mirror.AuditPath, s.follower)
 	}
 	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")

@@ -172,6 +172,9 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 			}
 		})
 	}
+	if s.follower != nil {
+		tasks.start("following the cluster", func() { fail("mirroring", s.follower.Run(ctx)) })
+	}
 	if s.options.ReadOnly == "" {
 		tasks.start("unconfirmed transactions", func() {
 			if s.bootstrap.Wait(ctx) == nil && s.crd.Wait(ctx) {

@@ -40,10 +40,12 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 		return nil, err
 	}
 	cluster := access.Cluster{Client: b.client, Informers: b.informers, ServerID: b.id, Egress: b.outbound.egress}
-	if s.authentication, err = access.NewAuthentication(running, o.Access, s.accounts, cluster); err != nil {
-		return nil, err
+	if o.Mirror != nil {
+		s.authentication, s.authorization, err = access.NewDelegated(running, o.Access, o.Mirror.Config)
+	} else {
+		s.authentication, s.authorization, err = newAccess(running, o.Access, s.accounts, cluster)
 	}
-	if s.authorization, err = access.NewAuthorization(running, o.Access, cluster); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if s.authorization.RBAC {
@@ -57,4 +59,14 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	}
 	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.InMemory})
 	return s, err
+}
+
+// newAccess returns what the server's own flags say.
+func newAccess(ctx context.Context, o *access.Options, accounts *access.ServiceAccounts, c access.Cluster) (*access.Authentication, *access.Authorization, error) {
+	authentication, err := access.NewAuthentication(ctx, o, accounts, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	authorization, err := access.NewAuthorization(ctx, o, c)
+	return authentication, authorization, err
 }

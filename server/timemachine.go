@@ -52,7 +52,7 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	made := transactions.NewREST(transactions.Config{
 		Store: b.store, Served: log.Served, OnBehalf: b.onBehalf, Authorizer: s.authorization.Authorizer, Client: b.client, Options: options,
 	})
-	undos := undo.NewREST(undo.Config{Log: log, OnBehalf: b.onBehalf, MostTogether: options.MaxOperations, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
+	undos := undo.NewREST(undo.Config{Log: log, Mirror: b.options.Mirror != nil, WithoutSecrets: b.options.Mirror != nil && !b.options.Mirror.Copy.Secrets, OnBehalf: b.onBehalf, MostTogether: options.MaxOperations, Together: func(ctx context.Context, prefix string, work func(context.Context) error) (string, error) {
 		committed, err := made.Together(ctx, prefix, work)
 		if err != nil {
 			return "", err

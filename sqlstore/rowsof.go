@@ -9,14 +9,15 @@ import (
 	"github.com/sqube/sqube/sqlstore/history"
 )
 
-// SplitAuditID returns the name of the transaction to which a row with this audit id belongs, "" if to none, and the audit id of the request.
-// The store alone writes such names: what a client has chosen comes behind.
+// SplitAuditID returns the name of the transaction to which a row with this audit id belongs, "" if to none, and the audit id of the request,
+// in the cluster that is mirrored if one is. The store alone writes such names: what a client has chosen comes behind.
 func SplitAuditID(id string) (transaction, auditID string) {
 	if rest, marked := strings.CutPrefix(id, history.TransactionMark); marked {
 		transaction, auditID, _ = strings.Cut(rest, "/")
 		return transaction, auditID
 	}
-	return "", id
+	_, auditID = SplitMirroredID(id)
+	return "", auditID
 }
 
 // RowsOf returns the revisions of the record of the last transaction with a name, and of its last row; 0 if history has none.

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/undo"
 )
 
@@ -28,6 +32,9 @@ type undoOptions struct {
 	force, apply bool
 	partial      bool
 	output       string
+
+	mirror          string // a URL, or a context of the kubeconfig
+	mirrorAuthority string
 }
 
 func undoCommand() *cobra.Command {
@@ -46,6 +53,7 @@ A plan that one transaction has no room for is applied step by step. So it is wi
 --partial, and goes on after a step that fails. If it is interrupted, it goes on if the
 command is run again.`,
 		Example: `  sqube undo deploy/web -n shop --to 10m
+  sqube undo deploy/web -n shop --to 10m --context prod --mirror https://mirror.example.com:6443
   sqube undo namespace shop --apply
   sqube undo --user jane --since 1h -n shop`,
 		RunE: o.run,
@@ -72,6 +80,8 @@ func (o *undoOptions) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.force, "force", false, "Overwrite later changes by others.")
 	fs.BoolVar(&o.apply, "apply", false, "Apply the plan: all of it or nothing, unless it is too large for that.")
 	fs.BoolVar(&o.partial, "partial", false, "With --apply, apply the plan step by step, and go on after a step that fails.")
+	fs.StringVar(&o.mirror, "mirror", "", "Plan from the history of this mirror of the cluster (sqube mirror), and apply the plan in the cluster, step by step: a URL, to which your credentials for the cluster are sent, or a context of the kubeconfig. Revisions are the mirror's.")
+	fs.StringVar(&o.mirrorAuthority, "mirror-certificate-authority", "", "File with the certificates of the mirror's authority, if --mirror is a URL: ca.crt in the folder pki of its --data-dir.")
 	fs.StringVarP(&o.output, "output", "o", "", "Print the plan as 'json'.")
 }
 
@@ -84,6 +94,12 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	spec := undo.Spec{Force: o.force, Apply: o.apply, Partial: o.partial}
+	if o.mirror != "" {
+		if err := o.ask(o.mirror); err != nil {
+			return err
+		}
+		spec.Apply, spec.Partial, spec.Writes = false, false, o.apply
+	}
 	var err error
 	if len(args) == 0 {
 		spec.Changes, err = o.selected(time.Now())
@@ -97,6 +113,11 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	answer, err := o.post(cmd.Context(), &undo.Undo{Spec: spec})
+	if err == nil && spec.Writes {
+		err = undo.ApplyElsewhere(cmd.Context(), o.config, answer, func(ctx context.Context) (*undo.Undo, error) {
+			return o.post(ctx, &undo.Undo{Spec: spec})
+		})
+	}
 	if err != nil {
 		return terminal.OneLine(err)
 	}
@@ -107,7 +128,11 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return errors.Join(err, unfinished(answer))
 	}
-	return errors.Join(printUndo(out, cmd.CommandPath(), answer), unfinished(answer))
+	command := cmd.CommandPath()
+	if o.mirror != "" {
+		command += " --mirror " + shell(o.mirror)
+	}
+	return errors.Join(printUndo(out, command, answer), unfinished(answer))
 }
 
 // selected returns the changes that the flags select.
@@ -178,4 +203,26 @@ func (o *undoOptions) post(ctx context.Context, sent *undo.Undo) (*undo.Undo, er
 		err = o.client.Post().Namespace(namespace).Resource(undo.Resource).Body(sent).Do(ctx).Into(answer)
 	}
 	return answer, err
+}
+
+// ask has the plan made by a mirror: at a URL, with the credentials for the cluster, or in a context of the kubeconfig.
+func (o *undoOptions) ask(mirror string) error {
+	to := rest.CopyConfig(o.config)
+	if strings.Contains(mirror, "://") {
+		to.Host, to.APIPath = mirror, ""
+		to.TLSClientConfig.CAData, to.TLSClientConfig.CAFile, to.TLSClientConfig.ServerName = nil, o.mirrorAuthority, ""
+		to.Insecure = to.Insecure && o.mirrorAuthority == ""
+	} else {
+		other := cluster{kubeconfig: o.kubeconfig}
+		other.overrides.CurrentContext = mirror
+		if err := other.load(); err != nil {
+			return err
+		}
+		to = other.config
+	}
+	to.GroupVersion, to.APIPath = &changes.GroupVersion, "/apis"
+	to.NegotiatedSerializer = serializer.NewCodecFactory(changes.Scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(to)
+	o.client = client
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -54,6 +55,8 @@ func printUndo(out io.Writer, command string, u *undo.Undo) error {
 		fmt.Fprintln(text, "This is a plan: nothing has been changed. Add --apply to apply it.")
 	case applied != nil && applied.Transaction != "":
 		line("", "To take this back: %s --transaction %s", command, shell(applied.Transaction))
+	case applied != nil && applied.Since != nil: // in a mirrored cluster
+		line("", "To take this back: %s --manager %s --since %s", command, shell(applied.FieldManager), applied.Since.UTC().Format(time.RFC3339))
 	case applied != nil:
 		whose := "--user " + shell(applied.User)
 		if applied.ImpersonatedUser != "" {
@@ -97,7 +100,10 @@ func changesLine(all []undo.ChangeReference) string {
 		if c.ImpersonatedUser == "" && (c.User == user.APIServerUser || strings.HasPrefix(c.User, serviceaccount.MakeUsername("kube-system", ""))) {
 			continue
 		}
-		text := fmt.Sprintf("%d by %s", c.Revision, changes.Author(c.User, c.ImpersonatedUser))
+		text := fmt.Sprint(c.Revision)
+		if c.User != "" { // a mirror may not know it
+			text += " by " + changes.Author(c.User, c.ImpersonatedUser)
+		}
 		if c.FieldManager != "" {
 			text += " with " + c.FieldManager
 		}

@@ -55,6 +55,11 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// TurnOff turns all plugins off, for a server in which nothing is written.
+func (o *Options) TurnOff() {
+	o.kube.GenericAdmission.DisablePlugins = slices.Clone(o.kube.GenericAdmission.RecommendedPluginOrder)
+}
+
 // Configured reports whether plugins have a configuration, which can name webhooks and policies.
 func (o *Options) Configured() bool { return o.kube.GenericAdmission.ConfigFile != "" }
 

@@ -59,6 +59,8 @@ type Config struct {
 	Dial *transport.DialHolder
 	// Refusal is the answer to requests for other servers, which are then left out of discovery; "" if requests are passed on.
 	Refusal string
+	// ReadOnly is set if nothing can be written: APIServices are then as they are.
+	ReadOnly bool
 	// Tracing records requests to other servers. Optional.
 	Tracing trace.TracerProvider
 	// InMemory is that of pki.Options.
@@ -148,8 +150,10 @@ func (a *Aggregator) Run(ctx context.Context) {
 	a.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
-	running.Go(func() { a.registrar.run(ctx) })
-	running.Go(func() { a.local.Run(workers, ctx.Done()) })
+	if !a.proxies.config.ReadOnly {
+		running.Go(func() { a.registrar.run(ctx) })
+		running.Go(func() { a.local.Run(workers, ctx.Done()) })
+	}
 	running.Go(func() { a.installing.Run(ctx.Done(), a.installed) })
 	running.Go(func() {
 		if !wait(ctx, a.installed) {
@@ -188,7 +192,9 @@ func (a *Aggregator) runRemote(ctx context.Context, discovered chan<- struct{}) 
 	c.Informers.Start(c.InformersStop)
 	var running sync.WaitGroup
 	running.Go(func() { a.proxies.discovery.Run(ctx.Done(), discovered) })
-	running.Go(func() { remote.Run(workers, ctx.Done()) })
+	if !c.ReadOnly {
+		running.Go(func() { remote.Run(workers, ctx.Done()) })
+	}
 	if c.Resync > 0 {
 		running.Go(func() { known.resync(ctx) })
 	}

@@ -66,7 +66,9 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 			r.builtIn = append(r.builtIn, service)
 		}
 	}
-	r.pending = slices.Clone(r.builtIn)
+	if !c.ReadOnly {
+		r.pending = slices.Clone(r.builtIn)
+	}
 	return r
 }
 

@@ -38,7 +38,13 @@ func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, er
 		Operation: string(e.Operation), User: e.User, ImpersonatedUser: e.ImpersonatedUser, FieldManager: e.FieldManager,
 		ChangedUnknown: e.Operation == "update" && e.Before == nil && e.Fields == nil, ValuesGivenUp: e.GivenUp || e.Fields != nil,
 	}
+	if isGap(e.Change) {
+		return c, c.become(e)
+	}
 	c.Transaction, c.AuditID = sqlstore.SplitAuditID(e.AuditID)
+	if source, _ := sqlstore.SplitMirroredID(e.AuditID); source != 0 {
+		c.SourceRevision = fmt.Sprint(source)
+	}
 	if err := r.addSpan(ctx, &c, e.ID); err != nil {
 		return c, err
 	}
@@ -70,6 +76,19 @@ func (r *reader) change(ctx context.Context, e *Entry, secrets bool) (Change, er
 	c.Owners, err = r.owners.of(ctx, e.ID, e.Namespace, e.head.Metadata.OwnerReferences)
 	return c, err
 }
+
+// become makes the change that of a gap.
+func (c *Change) become(e *Entry) error {
+	c.Operation, c.Object, c.User, c.FieldManager, c.ChangedUnknown = gapOperation, Object{}, "", "", false
+	c.Gap = &Gap{}
+	if e.After == nil { // it is no longer kept
+		return nil
+	}
+	return json.Unmarshal(e.After, c.Gap)
+}
+
+// gapOperation is the operation of a change that is a gap.
+const gapOperation = "gap"
 
 // span is where a transaction is in the log: its record is the first row, and last the revision of the last one.
 type span struct{ record, last int64 }

@@ -49,7 +49,12 @@ type Served interface {
 
 // internal are the resources of rows that are no objects of the API.
 var internal = map[sqlstore.Resource]bool{
-	sharedkeys.Resource: true, {Name: "rangeallocations"}: true, sqlstore.Transactions: true, sqlstore.Unconfirmed: true, sqlstore.Written: true,
+	sharedkeys.Resource: true, {Name: "rangeallocations"}: true, sqlstore.Transactions: true, sqlstore.Unconfirmed: true, sqlstore.Written: true, sqlstore.Mirror: true, sqlstore.Gaps: true,
+}
+
+// isGap reports whether a change is the record of what a mirror has not seen.
+func isGap(c *history.Change) bool {
+	return sqlstore.Resource{Group: c.Group, Name: c.Resource} == sqlstore.Gaps
 }
 
 // Entry is a change that a user may see.
@@ -113,10 +118,11 @@ var errTooMuch = errors.New("the selection reads too many changes")
 func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Entry) error) error {
 	read := 0
 	return l.Store.Changes(ctx, s.Query, func(c *history.Change) error {
-		if internal[sqlstore.Resource{Group: c.Group, Name: c.Resource}] || !s.matchesRow(c) {
+		gap := s.Gaps && isGap(c)
+		if internal[sqlstore.Resource{Group: c.Group, Name: c.Resource}] && !gap || !s.matchesRow(c, gap) {
 			return nil
 		}
-		if r != nil {
+		if r != nil && !gap { // whoever may list changes may know what is missing
 			allowed, err := r.sees(ctx, objectOf(c), c.UID, c.ID, s.Name != "")
 			if err != nil || !allowed {
 				return err
@@ -144,6 +150,9 @@ func (l *Log) each(ctx context.Context, r *rights, s *Selection, yield func(*Ent
 			}
 		}
 		e := l.entry(ctx, c)
+		if gap {
+			return yield(e)
+		}
 		if !s.matchesKind(e.head.Kind) || len(s.paths) > 0 && !s.matchesPaths(e.paths()) {
 			return nil
 		}
@@ -175,6 +184,10 @@ func (l *Log) decryptBoth(ctx context.Context, e *Entry) (err error) {
 // entry decrypts a change. One that can't be read is no reason to hide that it happened.
 func (l *Log) entry(ctx context.Context, c *history.Change) *Entry {
 	e := &Entry{Change: c}
+	if isGap(c) {
+		e.After = c.Value // not encrypted
+		return e
+	}
 	if e.Unreadable = l.read(ctx, e); e.Unreadable != nil {
 		e.Before, e.After, e.differences = nil, nil, nil
 	}

@@ -81,6 +81,7 @@ func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runt
 		return nil, err
 	}
 	s := &Selection{}
+	s.Gaps = true
 	s.Between(revision-1, revision+1)
 	var found *Change
 	err = reader.each(ctx, s, func(e *Entry) error {
@@ -134,6 +135,7 @@ func selectionOf(ctx context.Context, options *internalversion.ListOptions, now 
 	if err != nil {
 		return nil, err
 	}
+	s.Gaps = true
 	none := options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set{}) // changes have no labels
 	if namespace := request.NamespaceValue(ctx); namespace != "" {
 		none = none || s.Namespace != nil && *s.Namespace != namespace

@@ -187,11 +187,14 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return moment, nil
 }
 
-// matchesRow reports whether a change can be selected, without its object.
-func (s *Selection) matchesRow(c *history.Change) bool {
+// matchesRow reports whether a change can be selected, without its object. A gap concerns all selections.
+func (s *Selection) matchesRow(c *history.Change, gap bool) bool {
 	written := time.UnixMilli(c.WrittenAt)
 	if !s.since.IsZero() && written.Before(s.since) || !s.until.IsZero() && written.After(s.until) {
 		return false
+	}
+	if gap {
+		return true
 	}
 	if s.Only != nil && !s.Only(c) {
 		return false

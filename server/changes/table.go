@@ -28,7 +28,7 @@ const (
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Revision", Type: "string", Format: "name", Description: "The resourceVersion that the change made, which is its name."},
 	{Name: "Age", Type: "string", Description: "How long ago it was."},
-	{Name: "Operation", Type: "string", Description: "create, update or delete."},
+	{Name: "Operation", Type: "string", Description: "create, update or delete, or gap for what a mirror has not seen."},
 	{Name: "Object", Type: "string", Description: "The object's kind and name."},
 	{Name: "User", Type: "string", Description: "Who changed it, and in whose name."},
 	{Name: "Manager", Type: "string", Description: "The field manager, or the first part of the user agent."},
@@ -69,6 +69,9 @@ func rowOf(c *Change) metav1.TableRow {
 			c.Changed[i].hide()
 		}
 	}
+	if c.Gap != nil {
+		return rowOfGap(c)
+	}
 	owner := None
 	if n := len(c.Owners); n > 0 {
 		owner = c.Owners[n-1].short()
@@ -77,6 +80,33 @@ func rowOf(c *Change) metav1.TableRow {
 		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, c.Object.short(), Author(c.User, c.ImpersonatedUser), c.FieldManager, c.short(),
 		c.CreationTimestamp.UTC().Format(time.RFC3339), owner, cmp.Or(c.Address, None), cmp.Or(c.AuditID, None), cmp.Or(c.Transaction, None), c.values(len(c.Changed), maxValue),
 	}}
+}
+
+// rowOfGap says what is missing, in the columns of a change.
+func rowOfGap(c *Change) metav1.TableRow {
+	of, text := c.Gap.of(), c.Gap.text()
+	return metav1.TableRow{Object: runtime.RawExtension{Object: c}, Cells: []any{
+		c.Name, duration.HumanDuration(time.Since(c.CreationTimestamp.Time)), c.Operation, of, None, None, text,
+		c.CreationTimestamp.UTC().Format(time.RFC3339), None, None, None, None, text,
+	}}
+}
+
+// of names the resources of a gap in short.
+func (g *Gap) of() string {
+	const shown = 2
+	if n := len(g.Resources); n > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(g.Resources[:shown], ", "), n-shown)
+	}
+	return strings.Join(g.Resources, ", ")
+}
+
+// text says what is missing.
+func (g *Gap) text() string {
+	when := fmt.Sprintf("from %s to %s", g.Since.UTC().Format(time.RFC3339), g.Until.UTC().Format(time.RFC3339))
+	if g.Lost {
+		return "not seen " + when + ": only the difference is known"
+	}
+	return "not followed " + when + ": what happened was told afterwards"
 }
 
 // Author returns who did something for people: a user, and in whose name, if that was another's.

@@ -27,6 +27,8 @@ type Change struct {
 	FieldManager     string `json:"fieldManager,omitempty" doc:"The field manager of the request, or the first part of its user agent."`
 	Address          string `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
 	AuditID          string `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
+	SourceRevision   string `json:"sourceRevision,omitempty" doc:"In a mirror of another cluster: the resourceVersion that the change made there. Its user is absent if the cluster's audit log has not told who it was: the field manager is then the one that managedFields names."`
+	Gap              *Gap   `json:"gap,omitempty" doc:"In a mirror of another cluster: what was not seen as it happened. Then operation is gap, and there is no object."`
 	Transaction      string `json:"transaction,omitempty" doc:"The name of the transaction that made the change with others, all or none of them."`
 
 	TransactionBefore string `json:"transactionBefore,omitempty" doc:"The last revision without anything of the transaction."`
@@ -37,6 +39,14 @@ type Change struct {
 	ValuesGivenUp  bool     `json:"valuesGivenUp,omitempty" doc:"Set if values are no longer kept, for room: of changed fields, only the paths are known."`
 	MoreChanged    int      `json:"moreChanged,omitempty" doc:"How many changed fields are left out, since there are too many."`
 	Owners         []Object `json:"owners,omitempty" doc:"The object's controller, or its first owner if it has none, the owner of that, and so on, as they were after the change, as far as that is kept and the user may get them."`
+}
+
+// Gap is what a mirror has not seen as it happened.
+type Gap struct {
+	Resources []string    `json:"resources" doc:"The resources that were not followed, each with its namespace if only that is followed."`
+	Since     metav1.Time `json:"since" doc:"When they were followed last."`
+	Until     metav1.Time `json:"until" doc:"When they were followed again."`
+	Lost      bool        `json:"lost,omitempty" doc:"Set if the cluster did not tell afterwards what had happened: only the difference is known, as changes after this one. Otherwise all of it is known, but with the times at which the cluster told it."`
 }
 
 // Object names an object.

@@ -12,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
@@ -47,6 +48,16 @@ func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 	return &Importer{prefix, keys, builtIn}, nil
 }
 
+// Over returns an importer of objects that the API has returned, with the storages of a server's built-in resources. keys encrypts what
+// definitions add.
+func Over(storages map[schema.GroupResource]*apistorage.Storage, keys *encryption.Encryption) *Importer {
+	i := &Importer{keys: keys, resources: map[string]*resource{}}
+	for name, s := range storages {
+		i.resources[name.Group+"/"+name.Resource] = &resource{name, s}
+	}
+	return i
+}
+
 // Result is the result for a key.
 type Result struct {
 	Resource string // such as deployments.apps, or that part of the key if there is no such resource
@@ -54,6 +65,8 @@ type Result struct {
 	// Write is the write that would have stored the object. If it is nil, Reason is why.
 	Write  *sqlstore.Write
 	Reason string
+	// Metadata is the object's, nil without Write.
+	Metadata metav1.Object
 }
 
 // Definitions is the path of CustomResourceDefinitions below the prefix.
@@ -154,6 +167,7 @@ func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, 
 		err = i.define(obj)
 	}
 	o.Write = w
+	o.Metadata, _ = meta.Accessor(obj) // the objects of all resources have it
 	return o, err
 }
 

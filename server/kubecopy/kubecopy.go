@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ type Options struct {
 	Progress func(objects int)
 	// UserAgent is that of the requests.
 	UserAgent string
+	// Importer makes the writes; nil for one of all built-in resources, without encryption.
+	Importer *etcdimport.Importer
 }
 
 // Row is an object that was read.
@@ -48,12 +51,23 @@ type Row struct {
 	Revision int64
 }
 
+// Object is an object as it is at a resourceVersion.
+type Object struct {
+	etcdimport.Result
+	// ResourceVersion is 0 if it is not a number.
+	ResourceVersion int64
+}
+
 // Cluster is a cluster to be read.
 type Cluster struct {
 	options   Options
 	client    rest.Interface
-	importer  *etcdimport.Importer
-	resources []resource
+	watching  rest.Interface // without a time limit
+	discovery discovery.DiscoveryInterface
+	resources []Resource
+
+	mu       sync.Mutex // held while importer converts
+	importer *etcdimport.Importer
 	// Revision is the moment as of which everything is read, except what Unaligned names.
 	Revision int64
 	// Unaligned has the resources that could only be read as they were a little later, with the reason.
@@ -68,9 +82,11 @@ type Cluster struct {
 // Unread is a resource, and why it was not read as the others.
 type Unread struct{ Resource, Reason string }
 
-// resource is one that is listed.
-type resource struct {
+// Resource is one that is listed.
+type Resource struct {
 	schema.GroupVersionResource
+	// Watched is set if it can be watched.
+	Watched    bool
 	kind       string
 	namespaced bool
 }
@@ -95,19 +111,23 @@ func Open(ctx context.Context, config *rest.Config, options Options) (*Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	none, err := encryption.Load(encryption.Options{}, "")
-	if err != nil {
-		return nil, err
-	}
 	c := &Cluster{options: options, client: client}
-	if c.importer, err = etcdimport.New("/", none); err != nil {
+	if c.watching, err = watchClient(config); err != nil {
 		return nil, err
 	}
-	if err := c.discover(found); err != nil {
+	if c.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		return nil, err
+	}
+	if c.importer = options.Importer; c.importer == nil {
+		none, err := encryption.Load(encryption.Options{}, "")
+		if err != nil {
+			return nil, err
+		}
+		if c.importer, err = etcdimport.New("/", none); err != nil {
+			return nil, err
+		}
+	}
+	if c.resources, c.Unread, err = c.Discover(); err != nil {
 		return nil, err
 	}
 	if err := c.begin(ctx); err != nil {
@@ -126,35 +146,32 @@ func Config(context string) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 }
 
-// discover finds the resources to list, in an order in which definitions come before their objects.
-func (c *Cluster) discover(client discovery.DiscoveryInterface) error {
-	lists, err := client.ServerPreferredResources()
+// Discover finds the resources to list, in an order in which definitions come before their objects. unknown has the versions of groups that
+// could not be looked up.
+func (c *Cluster) Discover() (found []Resource, unknown []Unread, err error) {
+	lists, err := c.discovery.ServerPreferredResources()
 	var partly *discovery.ErrGroupDiscoveryFailed
 	if err != nil && !errors.As(err, &partly) {
-		return err
+		return nil, nil, err
 	}
 	if partly != nil {
 		for version, err := range partly.Groups {
-			c.Unread = append(c.Unread, Unread{version.String(), err.Error()})
+			unknown = append(unknown, Unread{version.String(), err.Error()})
 		}
 	}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
-				continue
+			one := Resource{version.WithResource(r.Name), slices.Contains(r.Verbs, "watch"), r.Kind, r.Namespaced}
+			if !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && !c.without(one.GroupResource()) {
+				found = append(found, one)
 			}
-			found := resource{version.WithResource(r.Name), r.Kind, r.Namespaced}
-			if name := found.GroupResource().String(); slices.Contains(c.options.Without, name) || slices.Contains(c.options.Without, r.Name) || alias[found.GroupResource()] {
-				continue
-			}
-			c.resources = append(c.resources, found)
 		}
 	}
-	slices.SortFunc(c.resources, func(a, b resource) int {
+	slices.SortFunc(found, func(a, b Resource) int {
 		if a, b := a.defines(), b.defines(); a != b {
 			if a {
 				return -1
@@ -163,7 +180,12 @@ func (c *Cluster) discover(client discovery.DiscoveryInterface) error {
 		}
 		return strings.Compare(a.String(), b.String())
 	})
-	return nil
+	return found, unknown, nil
+}
+
+// without reports whether a resource is not to be read.
+func (c *Cluster) without(name schema.GroupResource) bool {
+	return alias[name] || slices.Contains(c.options.Without, name.String()) || slices.Contains(c.options.Without, name.Resource)
 }
 
 // alias are resources that show the objects of others, or state that is not stored.
@@ -178,13 +200,13 @@ var addresses = schema.GroupResource{Group: networkingv1.GroupName, Resource: "i
 
 var definitions = schema.GroupResource{Group: apiextensions.GroupName, Resource: "customresourcedefinitions"}
 
-func (r *resource) defines() bool { return r.GroupResource() == definitions }
+func (r *Resource) defines() bool { return r.GroupResource() == definitions }
 
 // begin determines the moment as of which everything is read: the newest revision, which any list has that the user may read.
 func (c *Cluster) begin(ctx context.Context) error {
 	first := errors.New("there is nothing to list")
-	for i, r := range append([]resource{{namespaces, "Namespace", false}}, c.resources...) {
-		for _, namespace := range c.scopes(r) {
+	for i, r := range append([]Resource{{GroupVersionResource: namespaces, kind: "Namespace"}}, c.resources...) {
+		for _, namespace := range c.Scopes(r) {
 			page, err := c.page(ctx, r.path(namespace), map[string]string{"limit": "1"})
 			if err == nil {
 				if c.Revision, err = strconv.ParseInt(page.resourceVersion, 10, 64); err != nil {
@@ -203,8 +225,8 @@ func (c *Cluster) begin(ctx context.Context) error {
 	return first
 }
 
-// scopes returns the namespaces in which a resource is listed, "" for all.
-func (c *Cluster) scopes(r resource) []string {
+// Scopes returns the namespaces in which a resource is listed, "" for all.
+func (c *Cluster) Scopes(r Resource) []string {
 	if !r.namespaced || len(c.options.Namespaces) == 0 {
 		return []string{""}
 	}
@@ -212,7 +234,7 @@ func (c *Cluster) scopes(r resource) []string {
 }
 
 // path returns the path of a list.
-func (r *resource) path(namespace string) string {
+func (r *Resource) path(namespace string) string {
 	path := "/apis/" + r.GroupVersion().String()
 	if r.Group == "" {
 		path = "/api/" + r.Version
@@ -226,11 +248,11 @@ func (r *resource) path(namespace string) string {
 // Each calls yield for each object. It returns an error of yield, which ends it, unchanged.
 func (c *Cluster) Each(ctx context.Context, yield func(*Row) error) error {
 	for _, r := range c.resources {
-		if !c.importer.Serves(r.GroupResource()) {
+		if !c.Stores(r) {
 			c.Unread = append(c.Unread, Unread{r.GroupResource().String(), "sqube does not store it: an aggregated API serves it, or another version of Kubernetes"})
 			continue
 		}
-		for _, namespace := range c.scopes(r) {
+		for _, namespace := range c.Scopes(r) {
 			if err := c.list(ctx, r, namespace, yield); err != nil {
 				return err
 			}
@@ -239,23 +261,43 @@ func (c *Cluster) Each(ctx context.Context, yield func(*Row) error) error {
 	return nil
 }
 
+// Stores reports whether objects of a resource can be stored. For a custom resource, its definition must have been read before.
+func (c *Cluster) Stores(r Resource) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.importer.Serves(r.GroupResource())
+}
+
 // list passes on the objects of a resource. What the user may not read is noted, and does not end the copy.
-func (c *Cluster) list(ctx context.Context, r resource, namespace string, yield func(*Row) error) error {
+func (c *Cluster) list(ctx context.Context, r Resource, namespace string, yield func(*Row) error) error {
 	exact := map[string]string{"resourceVersion": fmt.Sprint(c.Revision), "resourceVersionMatch": string(metav1.ResourceVersionMatchExact)}
-	passed, err := c.pages(ctx, r, namespace, exact, nil, yield)
+	row := func(o *Object) error {
+		revision := o.ResourceVersion
+		if revision == 0 {
+			revision = c.Revision
+		}
+		return yield(&Row{o.Result, c.ids.Of(revision)})
+	}
+	_, passed, err := c.pages(ctx, r, namespace, exact, nil, row)
 	var failure *readError
 	if errors.As(err, &failure) && retriable(failure.error) {
-		c.Unaligned = append(c.Unaligned, Unread{r.in(namespace), failure.Error()})
-		_, err = c.pages(ctx, r, namespace, nil, passed, yield)
+		c.Unaligned = append(c.Unaligned, Unread{r.In(namespace), failure.Error()})
+		_, _, err = c.pages(ctx, r, namespace, nil, passed, row)
 	}
-	if errors.As(err, &failure) && ctx.Err() == nil && (apierrors.IsForbidden(failure.error) || apierrors.IsNotFound(failure.error) || apierrors.IsMethodNotSupported(failure.error)) {
-		c.Unread = append(c.Unread, Unread{r.in(namespace), failure.Error()})
+	if errors.As(err, &failure) && ctx.Err() == nil && Unreadable(failure.error) {
+		c.Unread = append(c.Unread, Unread{r.In(namespace), failure.Error()})
 		return nil
 	}
 	return err
 }
 
-func (r *resource) in(namespace string) string {
+// Unreadable reports whether an error says that the user may not read a resource, or that the cluster does not have it.
+func Unreadable(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// In names a resource in a namespace, "" for all.
+func (r *Resource) In(namespace string) string {
 	if namespace == "" {
 		return r.GroupResource().String()
 	}
@@ -273,8 +315,9 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// pages passes on the objects of a list, except those whose names are in skip, and returns the names of those that it has passed on.
-func (c *Cluster) pages(ctx context.Context, r resource, namespace string, at map[string]string, skip map[string]bool, yield func(*Row) error) (passed map[string]bool, err error) {
+// pages passes on the objects of a list, except those whose names are in skip. It returns the resourceVersion of the list, and the names of
+// those that it has passed on.
+func (c *Cluster) pages(ctx context.Context, r Resource, namespace string, at map[string]string, skip map[string]bool, yield func(*Object) error) (version string, passed map[string]bool, err error) {
 	parameters := map[string]string{"limit": fmt.Sprint(pageSize)}
 	for name, value := range at {
 		parameters[name] = value
@@ -283,31 +326,40 @@ func (c *Cluster) pages(ctx context.Context, r resource, namespace string, at ma
 	for {
 		page, err := c.page(ctx, r.path(namespace), parameters)
 		if err != nil {
-			return passed, &readError{err}
+			return version, passed, &readError{err}
 		}
+		version = page.resourceVersion
 		for _, o := range page.objects {
 			name := o.namespace + "/" + o.name
 			if skip[name] || passed[name] {
 				continue
 			}
 			passed[name] = true
-			out, err := c.leftOut(r, &o)
-			if err == nil && !out {
-				err = c.pass(ctx, r, &o, yield)
+			converted, err := c.convert(ctx, r, &o)
+			if err == nil && converted != nil {
+				c.progressed()
+				err = yield(converted)
 			}
 			if err != nil {
-				return passed, err
+				return version, passed, err
 			}
 		}
 		if page.next == "" {
-			return passed, nil
+			return version, passed, nil
 		}
 		parameters = map[string]string{"limit": fmt.Sprint(pageSize), "continue": page.next}
 	}
 }
 
+func (c *Cluster) progressed() {
+	c.read++
+	if c.options.Progress != nil {
+		c.options.Progress(c.read)
+	}
+}
+
 // leftOut reports whether an object belongs to a namespace that was not asked for, though it has none.
-func (c *Cluster) leftOut(r resource, o *object) (bool, error) {
+func (c *Cluster) leftOut(r Resource, o *object) (bool, error) {
 	belongs := ""
 	switch r.GroupResource() {
 	case namespaces.GroupResource():
@@ -324,32 +376,34 @@ func (c *Cluster) leftOut(r resource, o *object) (bool, error) {
 	return belongs != "" && len(c.options.Namespaces) > 0 && !slices.Contains(c.options.Namespaces, belongs), nil
 }
 
-func (c *Cluster) pass(ctx context.Context, r resource, o *object, yield func(*Row) error) error {
-	c.read++
-	if c.options.Progress != nil {
-		c.options.Progress(c.read)
+// convert returns an object in the form in which it is stored, nil if it is not to be read.
+func (c *Cluster) convert(ctx context.Context, r Resource, o *object) (*Object, error) {
+	if out, err := c.leftOut(r, o); out || err != nil {
+		return nil, err
 	}
 	data := o.data(r.GroupVersion().String(), r.kind)
 	if r.GroupResource() == (schema.GroupResource{Resource: "secrets"}) && !c.options.Secrets {
 		var err error
 		if data, err = withoutValues(data, c.options.SecretTypes); err != nil {
-			return fmt.Errorf("hiding the values of Secret %s/%s: %w", o.namespace, o.name, err)
+			return nil, fmt.Errorf("hiding the values of Secret %s/%s: %w", o.namespace, o.name, err)
 		}
 	}
-	revision, err := strconv.ParseInt(o.resourceVersion, 10, 64)
+	version, err := strconv.ParseInt(o.resourceVersion, 10, 64)
 	if err != nil {
-		revision = c.Revision
+		version = 0
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	result, err := c.importer.ImportObject(ctx, r.GroupResource(), cache.NewObjectName(o.namespace, o.name).String(), data)
-	if err != nil {
-		return err
-	}
-	return yield(&Row{result, c.ids.Of(revision)})
+	return &Object{result, version}, err
 }
+
+// accepted are the media types of objects.
+const accepted = "application/vnd.kubernetes.protobuf,application/json"
 
 // page reads one page of a list.
 func (c *Cluster) page(ctx context.Context, path string, parameters map[string]string) (*page, error) {
-	request := c.client.Get().AbsPath(path).SetHeader("Accept", "application/vnd.kubernetes.protobuf,application/json")
+	request := c.client.Get().AbsPath(path).SetHeader("Accept", accepted)
 	for name, value := range parameters {
 		request.Param(name, value)
 	}

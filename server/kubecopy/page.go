@@ -1,9 +1,11 @@
 package kubecopy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -23,7 +25,16 @@ type page struct {
 type object struct {
 	namespace, name, resourceVersion string
 	raw                              []byte
-	protobuf                         bool
+	whole                            bool // raw has the kind; else it is an item of a list in protobuf
+}
+
+// version returns the object's resourceVersion, which must be a number.
+func (o *object) version() (int64, error) {
+	version, err := strconv.ParseInt(o.resourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("resourceVersions are no numbers: %q", o.resourceVersion)
+	}
+	return version, nil
 }
 
 // magic precedes an object in Kubernetes' protobuf encoding.
@@ -31,7 +42,7 @@ var magic = []byte("k8s\x00")
 
 // data returns the object in a form that storage codecs read.
 func (o *object) data(apiVersion, kind string) []byte {
-	if !o.protobuf {
+	if o.whole {
 		return o.raw
 	}
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: o.raw}
@@ -64,7 +75,7 @@ func parse(contentType string, body []byte) (*page, error) {
 			kind := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, list.APIVersion, strings.TrimSuffix(list.Kind, "List"))
 			raw = append([]byte(kind), strings.TrimLeft(string(item), "{ \n\t")...)
 		}
-		p.objects = append(p.objects, object{partial.Namespace, partial.Name, partial.ResourceVersion, raw, false})
+		p.objects = append(p.objects, object{partial.Namespace, partial.Name, partial.ResourceVersion, raw, true})
 	}
 	return p, nil
 }
@@ -92,21 +103,41 @@ func parseProtobuf(body []byte) (*page, error) {
 		case listMetadata:
 			return texts(value, map[protowire.Number]*string{listResourceVersion: &p.resourceVersion, listNext: &p.next})
 		case listItems:
-			o := object{raw: value, protobuf: true}
-			err := fields(value, func(number protowire.Number, value []byte) error {
-				if number != objectMetadata {
-					return nil
-				}
-				return texts(value, map[protowire.Number]*string{
-					objectName: &o.name, objectNamespace: &o.namespace, objectResourceVersion: &o.resourceVersion,
-				})
-			})
+			o := object{raw: value}
+			err := o.readMetadata(value)
 			p.objects = append(p.objects, o)
 			return err
 		}
 		return nil
 	})
 	return p, err
+}
+
+// readMetadata reads the metadata of a message that is an object.
+func (o *object) readMetadata(message []byte) error {
+	return fields(message, func(number protowire.Number, value []byte) error {
+		if number != objectMetadata {
+			return nil
+		}
+		return texts(value, map[protowire.Number]*string{
+			objectName: &o.name, objectNamespace: &o.namespace, objectResourceVersion: &o.resourceVersion,
+		})
+	})
+}
+
+// parseObject reads an object in JSON or protobuf.
+func parseObject(raw []byte) (*object, error) {
+	if bytes.HasPrefix(raw, magic) {
+		var unknown runtime.Unknown
+		if err := unknown.Unmarshal(raw[len(magic):]); err != nil {
+			return nil, err
+		}
+		o := &object{raw: raw, whole: true}
+		return o, o.readMetadata(unknown.Raw)
+	}
+	var partial metav1.PartialObjectMetadata
+	err := json.Unmarshal(raw, &partial)
+	return &object{partial.Namespace, partial.Name, partial.ResourceVersion, raw, true}, err
 }
 
 // texts reads fields of a message that are strings.

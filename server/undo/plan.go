@@ -35,7 +35,9 @@ type planner struct {
 	living    *living           // what deletions may destroy with them
 	began     int64             // the revision before the first write
 	spans     []Span            // what a Taker takes back, instead of what spec says
-	most      int               // how many objects there can be
+	// withoutSecrets is set if history does not have the values of Secrets.
+	withoutSecrets bool
+	most           int // how many objects there can be
 }
 
 // work is what a step needs to be applied. A plan can have thousands, so it has only what is needed, as text.
@@ -299,7 +301,11 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 		step.Diff = changes.FieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create || step.Action == Update {
-		if reason := keptOut(w.key, current, r.object); reason != "" {
+		reason := keptOut(w.key, current, r.object)
+		if p.withoutSecrets && w.group == "" && w.resource == "secrets" {
+			reason = "the mirror does not have the values of Secrets"
+		}
+		if reason != "" {
 			step.Action, step.Reason, step.Diff, step.Conflicts = Leave, reason, nil, nil
 		}
 	}

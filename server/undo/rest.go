@@ -30,6 +30,9 @@ type Config struct {
 	// Together commits what work writes with its context all or not at all, as a transaction, whose name begins with prefix. It returns its name.
 	// It calls work again if others have changed the same objects meanwhile, and returns an error of work.
 	Together func(ctx context.Context, prefix string, work func(context.Context) error) (name string, err error)
+	// Mirror is set if the objects are those of another cluster, which the server mirrors, and WithoutSecrets if it does not have the values of
+	// Secrets.
+	Mirror, WithoutSecrets bool
 	// MostTogether is how many objects a transaction can have.
 	MostTogether int
 }
@@ -70,7 +73,7 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 		return err
 	}
 	caller, _ := request.UserFrom(ctx) // as which onBehalf works
-	p := &planner{past: newPast(c.Log, caller), cluster: cluster, account: &account{budget: memory}, most: maxObjects}
+	p := &planner{past: newPast(c.Log, caller), cluster: cluster, account: &account{budget: memory}, most: maxObjects, withoutSecrets: c.WithoutSecrets}
 	defer p.account.release()
 	if err := undo.Spec.limit(request.NamespaceValue(ctx)); err != nil {
 		return err
@@ -87,8 +90,15 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 		return err
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
-	if undo.Spec.Operations && !undo.Spec.Apply {
+	switch {
+	case undo.Spec.Writes && !c.Mirror:
+		return refuse("spec.writes is for mirrors of other clusters")
+	case undo.Spec.Operations && !undo.Spec.Apply:
 		return p.tell(ctx, steps)
+	case undo.Spec.Writes && !undo.Spec.Apply:
+		return p.addWrites(planning, steps)
+	case undo.Spec.Apply && c.Mirror:
+		return apierrors.NewMethodNotSupported(changes.GroupVersion.WithResource(Resource).GroupResource(), "apply: this is a mirror of another cluster; there, sqube undo --mirror applies the plan")
 	}
 	if undo.Spec.Apply && len(options.DryRun) == 0 {
 		return p.carryOut(ctx, c, &undo.Status)

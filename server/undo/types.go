@@ -25,6 +25,7 @@ type Spec struct {
 	Force      bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
 	Apply      bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
 	Operations bool             `json:"operations,omitempty" doc:"Also return what the steps of the plan write, to try it on a copy."`
+	Writes     bool             `json:"writes,omitempty" doc:"Without apply, in a mirror of another cluster: return also what each step writes there, for sqube undo --mirror."`
 	Partial    bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
 }
 
@@ -102,6 +103,7 @@ type Step struct {
 	Result    Result                `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
 	Message   string                `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 	Operation *apiextensionsv1.JSON `json:"operation,omitempty" doc:"With spec.operations: the step as an operation of a Transaction. Steps of objects that can have secret values have none."`
+	Write     *Write                `json:"write,omitempty" doc:"With spec.writes, what the step writes."`
 
 	work    *work
 	failure error // the last one

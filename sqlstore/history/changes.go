@@ -22,6 +22,9 @@ func (r Resource) String() string {
 	return r.Name + "." + r.Group
 }
 
+// Gaps has the records of what a mirror of another cluster has not seen as it happened. They are no objects of the API.
+var Gaps = Resource{Group: dialect.InternalGroup, Name: "gaps"}
+
 // Query selects changes. The zero value selects all.
 type Query struct {
 	Resource  *Resource // nil for any
@@ -32,6 +35,8 @@ type Query struct {
 	// Only revisions between After and Before, without these; 0 for no bound.
 	After, Before int64
 	NewestFirst   bool
+	// Gaps adds the records of Gaps, whatever they are of and by whom.
+	Gaps bool
 	// Lazy leaves out of changes in the log what those that have left it lack, until Load.
 	Lazy bool
 }
@@ -175,12 +180,16 @@ func (w *reader) read(ctx context.Context, from, to int64) (page []*Change, last
 
 // selects reports whether a change is by who the query names, and is what it names.
 func (q *Query) selects(r *dialect.LogRow) bool {
+	if q.Gaps && r.Group == Gaps.Group && r.Resource == Gaps.Name {
+		return true
+	}
 	is := func(wanted *string, value string) bool { return wanted == nil || *wanted == value }
 	return (is(q.User, r.User) || is(q.User, r.ImpersonatedUser)) && is(q.ImpersonatedUser, r.ImpersonatedUser) && is(q.FieldManager, r.FieldManager) && is(q.Operation, string(r.Operation))
 }
 
 // where adds the conditions of the query, with their arguments; those that selects checks only for the log.
 func (w *reader) where(inLog bool, conditions []string, args []any) (string, []any) {
+	within := len(conditions)
 	add := func(column string, value any) {
 		args = append(args, value)
 		conditions = append(conditions, column+" = ?")
@@ -204,6 +213,10 @@ func (w *reader) where(inLog bool, conditions []string, args []any) (string, []a
 				add([...]string{"impersonated_user", "field_manager", "operation"}[i], *wanted)
 			}
 		}
+	}
+	if selecting := conditions[within:]; w.query.Gaps && len(selecting) > 0 {
+		conditions = append(conditions[:within:within], "("+strings.Join(selecting, " AND ")+" OR api_group = ? AND resource = ?)")
+		args = append(args, Gaps.Group, Gaps.Name)
 	}
 	return strings.Join(conditions, " AND "), args
 }

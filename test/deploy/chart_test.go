@@ -14,7 +14,7 @@ import (
 const chart = "../../deploy/chart"
 
 // The values with which the chart is tested.
-var valueFiles = []string{"testdata/least.yaml", "testdata/most.yaml", "testdata/secrets.yaml"}
+var valueFiles = []string{"testdata/least.yaml", "testdata/most.yaml", "testdata/secrets.yaml", "testdata/mirror.yaml"}
 
 // cluster is the cluster into which sqube is installed: another sqube, with the Prometheus operator's definitions and a
 // namespace "sqube" that only allows restricted Pods.

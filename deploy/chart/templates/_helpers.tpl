@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $config "tls-cert-file" "/etc/sqube/tls/tls.crt" }}
 {{- $_ := set $config "tls-private-key-file" "/etc/sqube/tls/tls.key" }}
 {{- end }}
-{{- if include "sqube.metricsSecret" . }}
+{{- if and (include "sqube.metricsSecret" .) (not .Values.mirror) }}
 {{- $_ := set $config "token-auth-file" "/etc/sqube/tokens/tokens.csv" }}
 {{- end }}
 {{- range list "data-dir" "datastore" "pki-encryption-key-file" "secure-port" "tls-san" "tls-cert-file" "tls-private-key-file" }}

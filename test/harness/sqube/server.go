@@ -32,7 +32,9 @@ type Options struct {
 	// Address and Port are where it listens; by default 127.0.0.1 and a free port.
 	Address string
 	Port    int
-	// Args are additional flags of `sqube serve`.
+	// Command is the one that serves: serve by default, or mirror.
+	Command string
+	// Args are its additional flags.
 	Args []string
 	// Env are additional environment variables, as "NAME=value".
 	Env []string
@@ -85,7 +87,10 @@ func Launch(t testing.TB, o Options) *Server {
 	if o.Binary == "" {
 		o.Binary = Binary(t)
 	}
-	args := []string{"serve", "--data-dir", o.DataDir, "--bind-address", o.Address, "--secure-port", strconv.Itoa(o.Port)}
+	if o.Command == "" {
+		o.Command = "serve"
+	}
+	args := []string{o.Command, "--data-dir", o.DataDir, "--bind-address", o.Address, "--secure-port", strconv.Itoa(o.Port)}
 	if o.Datastore != "" {
 		args = append(args, "--datastore", o.Datastore)
 	}
