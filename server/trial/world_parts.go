@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -90,26 +88,28 @@ func (p *parts) sync(ctx context.Context, of part) error {
 	core, storage := p.shared.Core().V1(), p.shared.Storage().V1()
 	switch of.resource {
 	case "claims":
-		return with(p.claim)(ctx)(core.PersistentVolumeClaims().Lister().PersistentVolumeClaims(of.namespace).Get(of.name))
-	case "volumes":
-		return with(p.volume)(ctx)(core.PersistentVolumes().Lister().Get(of.name))
-	case "attachments":
-		return with(p.attachment)(ctx)(storage.VolumeAttachments().Lister().Get(of.name))
-	default:
-		return with(p.service)(ctx)(core.Services().Lister().Services(of.namespace).Get(of.name))
-	}
-}
-
-// with calls a function with what a lister has found.
-func with[T *corev1.PersistentVolumeClaim | *corev1.PersistentVolume | *storagev1.VolumeAttachment | *corev1.Service](
-	do func(context.Context, T) error,
-) func(context.Context) func(T, error) error {
-	return func(ctx context.Context) func(T, error) error {
-		return func(found T, err error) error {
-			if err != nil {
-				return err
-			}
-			return do(ctx, found)
+		found, err := core.PersistentVolumeClaims().Lister().PersistentVolumeClaims(of.namespace).Get(of.name)
+		if err == nil {
+			err = p.claim(ctx, found)
 		}
+		return err
+	case "volumes":
+		found, err := core.PersistentVolumes().Lister().Get(of.name)
+		if err == nil {
+			err = p.volume(ctx, found)
+		}
+		return err
+	case "attachments":
+		found, err := storage.VolumeAttachments().Lister().Get(of.name)
+		if err == nil {
+			err = p.attachment(ctx, found)
+		}
+		return err
+	default:
+		found, err := core.Services().Lister().Services(of.namespace).Get(of.name)
+		if err == nil {
+			err = p.service(ctx, found)
+		}
+		return err
 	}
 }
