@@ -38,7 +38,8 @@ type container struct {
 	scripted bool // the runs are not the default
 
 	kept *corev1.ContainerStatus // what an earlier kubelet has reported, while that has not changed
-	held bool                    // it lacks what its environment is made of
+	// held is that it lacks what its environment is made of. An earlier kubelet may say so for other reasons, until lacking is known.
+	held, lacking bool
 
 	begun    bool
 	attempt  int // runs, with those whose image could not be pulled

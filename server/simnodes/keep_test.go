@@ -69,6 +69,7 @@ func TestKeep(t *testing.T) {
 		"not ready for long": {pod: reportedPod(corev1.PodRunning, corev1.RestartPolicyAlways, runningSince(longAgo, false))},
 		"crash loop":         {pod: reportedPod(corev1.PodRunning, corev1.RestartPolicyAlways, crashing())},
 		"no image":           {pod: reportedPod(corev1.PodPending, corev1.RestartPolicyAlways, waitingFor("ImagePullBackOff", "Back-off"))},
+		"no configuration":   {pod: reportedPod(corev1.PodPending, corev1.RestartPolicyAlways, waitingFor("CreateContainerConfigError", "it would run as root"))},
 		"starts for too long": {
 			pod: reportedPod(corev1.PodPending, corev1.RestartPolicyAlways, waitingFor("ContainerCreating", "")),
 		},
@@ -103,6 +104,28 @@ func TestKeep(t *testing.T) {
 				t.Error("it does not end when it is deleted")
 			}
 		})
+	}
+}
+
+// TestKeepHeld looks for what a container of a copy lacks that could not be created: it starts when that is there, unless that was not the reason.
+func TestKeepHeld(t *testing.T) {
+	for _, test := range []struct {
+		message string
+		want    bool // it starts
+	}{{`secret "keys" not found`, true}, {"it would run as root", false}} {
+		pod := reportedPod(corev1.PodPending, corev1.RestartPolicyAlways, waitingFor("CreateContainerConfigError", test.message))
+		l := newLife(pod, birth, func(string, bool) ([]Run, Run) { return nil, nil }, (&Nodes{options: Options{Keep: true}}).habits(pod))
+		if test.want {
+			l.find(lacks{containers: map[string]string{"main": test.message}}, birth)
+		}
+		if is := l.status(pod.Status, birth); !reflect.DeepEqual(is, pod.Status) {
+			t.Errorf("the status was\n%+v\nand is\n%+v", pod.Status, is)
+		}
+		l.find(lacks{}, birth)
+		l.advance(birth.Add(time.Minute))
+		if is := l.status(pod.Status, birth); is.ContainerStatuses[0].Ready != test.want {
+			t.Errorf("a container that waits for %q is then %+v", test.message, is.ContainerStatuses[0])
+		}
 	}
 }
 

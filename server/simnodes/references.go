@@ -278,6 +278,10 @@ func (l *life) find(lacking lacks, at time.Time) {
 		message := lacking.containers[c.spec.Name]
 		switch {
 		case c.begun:
+		case message != "" && c.held && c.kept != nil && c.state.Waiting.Message == message:
+			c.lacking = true
+		case message == "" && c.kept != nil && c.held && !c.lacking: // something else is wrong with it
+			c.begun, c.held = true, false
 		case message != "" && (!c.held || c.state.Waiting == nil || c.state.Waiting.Message != message):
 			c.held, c.kept = true, nil
 			c.wait("CreateContainerConfigError", message)
