@@ -69,7 +69,9 @@ Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change wa
   sqube try -n shop delete node/n3 --drain
   sqube try --context prod -- helm upgrade web ./chart --wait
   sqube try --lose node/n3 --load deployment/web=200%
-  sqube try --for 24h --from last-night.db -f policy.yaml`,
+  sqube try --for 24h --from last-night.db -f policy.yaml
+  sqube try --with './operator --leader-elect=false' -f database.yaml
+  sqube try --apply -f web.yaml`,
 		RunE: o.run,
 	}
 	fs := cmd.Flags()

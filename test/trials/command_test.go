@@ -56,6 +56,13 @@ func triesFiles(t *testing.T, c *cluster) {
 		t.Errorf("a new image leads to %+v", r.Result)
 	}
 
+	// Its database can be copied, too, while it is served.
+	r = try(t, "--from", c.Datastore, "-n", "shop", "-f", change)
+	r.ends(t, trial.AtRest)
+	if !r.changes("Deployment", "web") || r.Tried.User != "kubernetes-admin" || r.Command != "" {
+		t.Errorf("on the database, a new image leads to %+v", r.Result)
+	}
+
 	r = c.try(t, "-n", "shop", "-f", write(t, strings.ReplaceAll(web, "500m", "5")+"---"+`
 apiVersion: example.com/v1
 kind: Boat
