@@ -44,6 +44,8 @@ func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]
 	case s.manifest != "":
 		harness.Must(t, os.WriteFile(manifest, []byte(s.manifest), 0o600))
 		args = append(args, "-f", manifest)
+	case s.script != "":
+		args = append(args, "--", "sh", "-c", s.script)
 	case s.kubectl != nil:
 		args = append(args, "--", sqube.KubectlBinary(t))
 		args = append(args, s.kubectl...)
@@ -79,6 +81,9 @@ func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]
 func (r *tried) reasons(s *scenario, made outcome, printed string, explained []*differences.Difference) (wrong []string) {
 	if r.result.Verdict != s.verdict {
 		wrong = append(wrong, fmt.Sprintf("the verdict is %s, not %s: %q", r.result.Verdict, s.verdict, r.result.Reasons))
+	}
+	if s.fight != "" && (len(r.result.Fights) != 1 || !strings.HasSuffix(r.result.Fights[0].Path, s.fight)) {
+		wrong = append(wrong, fmt.Sprintf("it does not say that %s is not left alone: %v", s.fight, r.result.Fights))
 	}
 	said := plain(printed) + "\n" + said(made)
 	check := func(what, message string) {
