@@ -99,7 +99,11 @@ func (r *tried) reasons(s *scenario, made outcome, printed string, explained []*
 		check("pending", r.result.Pending[i].Reason)
 	}
 	for i := range r.result.Held {
-		check("held", r.result.Held[i].Message)
+		message := r.result.Held[i].Message
+		if r.result.Held[i].Kind == "budget" { // kubectl does not print the details
+			message = "Cannot evict pod as it would violate the pod's disruption budget"
+		}
+		check("held", message)
 	}
 	for i := range r.result.Warnings {
 		check("warning", r.result.Warnings[i])
