@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -220,7 +219,7 @@ func (w *writer) author(ctx context.Context, e event) sqlstore.Author {
 
 // delete writes the deletion of an object.
 func (w *writer) delete(ctx context.Context, s *stream, key string, was version, author sqlstore.Author) error {
-	d := &sqlstore.Write{Operation: dialect.Delete, Resource: s.stored, Key: key, UID: was.uid, Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil)}
+	d := &sqlstore.Write{Operation: "delete", Resource: s.stored, Key: key, UID: was.uid, Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil)}
 	d.Namespace, d.Name = splitKey(key)
 	delete(s.known, key)
 	return w.add(ctx, d, author)
@@ -238,10 +237,10 @@ func (w *writer) add(ctx context.Context, one *sqlstore.Write, author sqlstore.A
 		return err
 	}
 	switch {
-	case one.Previous == nil && one.Operation == dialect.Delete:
+	case one.Previous == nil && one.Operation == "delete":
 		return nil
-	case one.Previous != nil && one.Operation == dialect.Create:
-		one.Operation = dialect.Update
+	case one.Previous != nil && one.Operation == "create":
+		one.Operation = "update"
 	}
 	if n := len(w.batch); n > 0 && one.Previous != nil && w.batch[n-1].Previous == nil { // replacements come first
 		if err := w.flush(ctx); err != nil {

@@ -226,6 +226,24 @@ func TestTwin(t *testing.T) {
 	}
 }
 
+// A CronJob that runs every minute is at rest, and so is a controller that deletes a Job twice, since it has not heard of the first time.
+func TestSchedule(t *testing.T) {
+	const tick = `{apiVersion: batch/v1, kind: CronJob, metadata: {uid: u1}, spec: {suspend: false}, status: {lastScheduleTime: "%v"}}`
+	c := newCopy()
+	c.write(0, "jane", cronJobs, "shop/tick", "", fmt.Sprintf(tick, ""))
+	for minute := range 10 {
+		for second := range 3 {
+			c.write(time.Duration(minute)*time.Minute+time.Duration(second)*time.Second, "cronjob-controller", cronJobs, "shop/tick",
+				fmt.Sprintf(tick, minute), fmt.Sprintf(tick, minute+second))
+		}
+	}
+	c.write(time.Minute, "cronjob-controller", eventsResource, "shop/tick.1", "", `{type: Warning, reason: FailedDelete, count: 1,
+		message: 'Deleted job: jobs.batch "tick-1001" not found', involvedObject: {apiVersion: batch/v1, kind: CronJob, namespace: shop, name: tick}}`)
+	if r := result(t, c, newCopy()); r.Verdict != AtRest || len(r.Held) > 0 || len(r.Fights) > 0 {
+		t.Errorf("the verdict is %s: %q, held %v, fights %v", r.Verdict, r.Reasons, r.Held, r.Fights)
+	}
+}
+
 // A policy has below it what it stopped.
 func TestHeld(t *testing.T) {
 	const job = `{apiVersion: batch/v1, kind: Job, metadata: {ownerReferences: [{apiVersion: batch/v1, kind: CronJob, name: tick, controller: true}]}, status: {%s}}`

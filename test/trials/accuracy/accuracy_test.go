@@ -50,7 +50,9 @@ func TestAccuracy(t *testing.T) {
 		before = c.settled(t, played)
 	}
 	file := filepath.Join(t.TempDir(), "copy.db")
-	c.command(t, sqube.Binary(t), "copy", file)
+	if out, err := c.run(t, "", sqube.Binary(t), "copy", file); err != nil {
+		t.Fatalf("sqube copy: %v: %s", err, out)
+	}
 	turns := make(chan struct{}, 2) // trials at once
 	table := &results{}
 	defer func() {
@@ -153,21 +155,16 @@ const still = 4 * time.Second
 
 // kubectl runs kubectl in the cluster, and returns all that it prints.
 func (c *cluster) kubectl(t *testing.T, input string, args ...string) (string, error) {
+	return c.run(t, input, sqube.KubectlBinary(t), args...)
+}
+
+// run runs a program with the cluster's kubeconfig.
+func (c *cluster) run(t *testing.T, input, program string, args ...string) (string, error) {
 	var printed bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), sqube.KubectlBinary(t), args...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.env, strings.NewReader(strings.TrimPrefix(strings.TrimSpace(input), "---")), &printed, &printed
 	err := cmd.Run()
 	return strings.TrimSpace(printed.String()), err
-}
-
-// command runs a program that must succeed.
-func (c *cluster) command(t *testing.T, program string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = c.env
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v: %s", program, strings.Join(args, " "), err, out)
-	}
 }
 
 // change makes a scenario's change, and returns what kubectl prints.
@@ -177,6 +174,8 @@ func (c *cluster) change(t *testing.T, s *scenario) (printed string) {
 	switch {
 	case s.make != nil:
 		s.make(c)
+	case s.script != "":
+		out, err = c.run(t, "", "sh", "-c", s.script)
 	case s.manifest != "":
 		out, err = c.kubectl(t, s.manifest, "apply", "--server-side", "-f", "-")
 	default:

@@ -57,4 +57,19 @@ spec:
 		verdict: trial.AtRest,
 		lasts:   50 * time.Second,
 	},
+	{
+		name: "fight", shows: "two controllers that fight over a field",
+		setup: "{apiVersion: v1, kind: ConfigMap, metadata: {name: shared, namespace: fight}, data: {owner: nobody}}",
+		script: `
+set -e
+for turn in 1 2 3 4; do
+	for who in red blue; do
+		kubectl patch configmap shared --namespace fight --type=merge --patch "{\"data\":{\"owner\":\"$who\"}}" \
+			--as "system:serviceaccount:fight:$who" --as-group system:masters
+	done
+done
+`,
+		fight:   ".data.owner",
+		verdict: trial.NotAtRest,
+	},
 }

@@ -19,12 +19,14 @@ type scenario struct {
 	setup string   // a manifest
 	more  string   // another, of kinds that the first defines
 	after []string // arguments of kubectl, once nothing changes any more
-	// The change: a manifest, or the arguments of kubectl, which may fail, or what flags of sqube try say, and make does to the cluster.
+	// The change: a manifest, the arguments of kubectl, which can fail, a script, or what flags of sqube try say, and make does to the cluster.
 	manifest string
 	kubectl  []string
+	script   string // for sh
 	flags    []string
 	make     func(*cluster)
 	verdict  trial.Verdict
+	fight    string // the path of a field that the trial must say is not left alone
 	// quick scenarios are played in every test.
 	quick bool
 	// lasts is how long the cluster goes on changing, if its controllers wait.

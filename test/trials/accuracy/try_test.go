@@ -44,6 +44,8 @@ func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]
 	case s.manifest != "":
 		harness.Must(t, os.WriteFile(manifest, []byte(s.manifest), 0o600))
 		args = append(args, "-f", manifest)
+	case s.script != "":
+		args = append(args, "--", "sh", "-c", s.script)
 	case s.kubectl != nil:
 		args = append(args, "--", sqube.KubectlBinary(t))
 		args = append(args, s.kubectl...)
@@ -80,6 +82,9 @@ func (r *tried) reasons(s *scenario, made outcome, printed string, explained []*
 	if r.result.Verdict != s.verdict {
 		wrong = append(wrong, fmt.Sprintf("the verdict is %s, not %s: %q", r.result.Verdict, s.verdict, r.result.Reasons))
 	}
+	if s.fight != "" && (len(r.result.Fights) != 1 || !strings.HasSuffix(r.result.Fights[0].Path, s.fight)) {
+		wrong = append(wrong, fmt.Sprintf("it does not say that %s is not left alone: %v", s.fight, r.result.Fights))
+	}
 	said := plain(printed) + "\n" + said(made)
 	check := func(what, message string) {
 		if !strings.Contains(said, plain(message)) {
@@ -94,7 +99,11 @@ func (r *tried) reasons(s *scenario, made outcome, printed string, explained []*
 		check("pending", r.result.Pending[i].Reason)
 	}
 	for i := range r.result.Held {
-		check("held", r.result.Held[i].Message)
+		message := r.result.Held[i].Message
+		if r.result.Held[i].Kind == "budget" { // kubectl does not print the details
+			message = "Cannot evict pod as it would violate the pod's disruption budget"
+		}
+		check("held", message)
 	}
 	for i := range r.result.Warnings {
 		check("warning", r.result.Warnings[i])
