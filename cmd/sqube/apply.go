@@ -71,6 +71,11 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	return o.write(cmd, objects, func(*transaction.Transaction, []manifests.Object) {})
+}
+
+// write applies sorted objects. It calls require with each transaction and what is applied in it.
+func (o *applyOptions) write(cmd *cobra.Command, objects []manifests.Object, require func(*transaction.Transaction, []manifests.Object)) error {
 	definitions, rest := manifests.Defined(objects)
 	w, err := o.writer(cmd, "serverside-applied")
 	if err != nil {
@@ -78,7 +83,7 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	ctx := cmd.Context()
 	if len(definitions) > 0 {
-		if rest, err = o.applyDefinitions(ctx, w, definitions, rest); err != nil {
+		if rest, err = o.applyDefinitions(ctx, w, definitions, rest, require); err != nil {
 			return err
 		}
 	}
@@ -86,6 +91,7 @@ func (o *applyOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	t := w.begin(o.name)
+	require(t, rest)
 	o.applyAll(w, t, rest)
 	if o.prune.on {
 		if err := o.prune.add(ctx, &o.wholeOptions, w, t, objects, o.manager); err != nil {
@@ -112,12 +118,13 @@ func (o *applyOptions) applyAll(w *wholeWriter, t *transaction.Transaction, obje
 
 // applyDefinitions applies definitions and waits until their objects are served. It returns the objects of rest that can be written then: after
 // a dry run, those of new definitions can't, which it says.
-func (o *applyOptions) applyDefinitions(ctx context.Context, w *wholeWriter, definitions, rest []manifests.Object) ([]manifests.Object, error) {
+func (o *applyOptions) applyDefinitions(ctx context.Context, w *wholeWriter, definitions, rest []manifests.Object, require func(*transaction.Transaction, []manifests.Object)) ([]manifests.Object, error) {
 	name := o.name
 	if name != "" {
 		name += "-definitions"
 	}
 	t := w.begin(name)
+	require(t, definitions)
 	o.applyAll(w, t, definitions)
 	if err := w.commit(ctx, t); err != nil {
 		return nil, err

@@ -30,11 +30,11 @@ func main() {
 			fmt.Fprintln(os.Stderr, "sqube:", terminal.Printable(line))
 		}
 	}
-	if (cmd.Name() == diffName || cmd.Name() == tryName) && !errors.Is(err, errDifferent) {
-		os.Exit(2) // as of diff and kubectl diff
-	}
 	if own, ok := errors.AsType[*exitError](err); ok {
 		os.Exit(own.code)
+	}
+	if (cmd.Name() == diffName || cmd.Name() == tryName) && !errors.Is(err, errDifferent) {
+		os.Exit(2) // as of diff and kubectl diff
 	}
 	os.Exit(1)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/sqube/sqube/cmd/sqube/internal/manifests"
 	"github.com/sqube/sqube/cmd/sqube/internal/report"
 	"github.com/sqube/sqube/cmd/sqube/internal/terminal"
+	"github.com/sqube/sqube/server/kubecopy"
 	"github.com/sqube/sqube/server/trial"
 )
 
@@ -32,6 +34,9 @@ type tryOptions struct {
 	span    time.Duration
 	timeout time.Duration
 	save    string
+	with    []string
+	doIt    string // --apply
+	objects []manifests.Object
 	output  string
 }
 
@@ -79,6 +84,9 @@ Exit codes: 0 if everything came to rest as asked, 1 if not, or if the change wa
 	fs.StringVar(&o.kubectl, "kubectl", "kubectl", "The kubectl that understands the words.")
 	fs.DurationVar(&o.span, "for", 10*time.Minute, "How long the copy is watched after the change, in its own time.")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "How long the trial can take, in real time.")
+	fs.StringArrayVar(&o.with, "with", nil, "Command of a controller that is not in the copy, such as an operator, for sh. It gets a KUBECONFIG of the copy as an administrator, from before the change to the end. Another one runs in the copy without the change, so that what it does there is left out. Can be repeated.")
+	fs.StringVar(&o.doIt, "apply", "", "Make the change in the cluster after the trial if the copy came to rest, or 'always', unless it was refused. What the change stands on must be as it was copied: the objects that it touches, their namespaces, quotas and limits, and the cluster's policies and webhooks. Files are a transaction on a server of sqube.")
+	fs.Lookup("apply").NoOptDefVal = "at-rest"
 	fs.StringVar(&o.save, "save", "", "New file for the copy as it is at the end, with its history: sqube console shows it.")
 	fs.StringVarP(&o.output, "output", "o", "text", "Print the result as 'text', 'json' or 'markdown'.")
 	return cmd
@@ -93,6 +101,10 @@ func (o *tryOptions) check(cmd *cobra.Command, args []string) error {
 		return errors.New("give files or a command, not both: a command can be sh -c '…'")
 	case !slices.Contains([]string{"text", "json", "markdown"}, o.output):
 		return fmt.Errorf("--output must be text, json or markdown, not %q", o.output)
+	case !slices.Contains([]string{"", "at-rest", applyAlways}, o.doIt):
+		return fmt.Errorf("--apply must be at-rest or always, not %q", o.doIt)
+	case o.doIt != "" && o.from != "" && !strings.HasPrefix(o.from, kubecopy.Prefix):
+		return errors.New("--apply needs a cluster: --from names a backup")
 	case o.span <= 0 || o.timeout <= 0:
 		return errors.New("--for and --timeout must be more than 0")
 	}
@@ -138,12 +150,22 @@ func (o *tryOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := o.around.set(o.namespace(), &options); err != nil {
 		return err
 	}
+	options.Real = o.real(cmd, args)
+	for _, line := range o.with {
+		options.Beside = append(options.Beside, o.beside(cmd, line))
+	}
 	result, err := trial.Run(ctx, options)
 	if err != nil {
 		return interrupted(ctx, terminal.OneLine(err))
 	}
 	if err := o.print(cmd, result); err != nil {
 		return err
+	}
+	if o.doIt != "" {
+		if o.output != "text" { // whose readers want the result alone
+			cmd.SetOut(cmd.ErrOrStderr())
+		}
+		return o.forReal(cmd, args, result, &options)
 	}
 	if result.Verdict != trial.AtRest {
 		return errDifferent
@@ -179,9 +201,13 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 		return terminal.OneLine(err)
 	}
 	if isTransaction(objects) {
+		if o.doIt != "" {
+			return errors.New("--apply takes objects, not a Transaction: create it with kubectl")
+		}
 		return o.transaction(objects[0], to)
 	}
 	manifests.Sort(objects)
+	o.objects = objects
 	for _, object := range objects {
 		o.namespaces = append(o.namespaces, object.GetNamespace())
 	}
@@ -192,19 +218,64 @@ func (o *tryOptions) change(cmd *cobra.Command, args []string, to *trial.Options
 	return nil
 }
 
+// real returns the command that makes the change in the cluster; "" for a trial on a backup, which need not belong to one.
+func (o *tryOptions) real(cmd *cobra.Command, args []string) string {
+	if o.from != "" {
+		return ""
+	}
+	if len(args) > 0 && cmd.ArgsLenAtDash() == 0 {
+		return inWords(args)
+	}
+	var flags []string
+	for _, name := range []string{"kubeconfig", "context", "as", "as-group", "namespace"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			value := strings.Trim(f.Value.String(), "[]")
+			flags = append(flags, "--"+name, value)
+		}
+	}
+	if len(args) == 0 {
+		line := []string{o.kubectl, "apply", "--server-side"}
+		if o.apply.force {
+			line = append(line, "--force-conflicts")
+		}
+		return inWords(append(line, flags...)) + " " + o.apply.filesInWords()
+	}
+	var words []string
+	for _, line := range kubectlLines(o.kubectl, args) {
+		words = append(words, inWords(slices.Concat(line[:1], flags, line[1:])))
+	}
+	return strings.Join(words, " && ")
+}
+
 // filesInWords returns the flags that name the files.
 func (o *applyOptions) filesInWords() string {
 	var words []string
 	for _, name := range o.files.Filenames {
-		words = append(words, "-f "+name)
+		words = append(words, "-f", name)
+	}
+	if o.files.Recursive {
+		words = append(words, "-R")
 	}
 	if o.files.Kustomize != "" {
-		words = append(words, "-k "+o.files.Kustomize)
+		words = append(words, "-k", o.files.Kustomize)
 	}
 	if o.files.Selector != "" {
-		words = append(words, "-l "+o.files.Selector)
+		words = append(words, "-l", o.files.Selector)
 	}
-	return strings.Join(words, " ")
+	return inWords(words)
+}
+
+var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:=,@%+]+$`)
+
+// inWords returns a command as a shell takes it.
+func inWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		if quoted[i] = word; !plainWord.MatchString(word) {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }
 
 func (o *tryOptions) print(cmd *cobra.Command, result *trial.Result) error {
@@ -218,5 +289,9 @@ func (o *tryOptions) print(cmd *cobra.Command, result *trial.Result) error {
 	if o.output == "markdown" {
 		return report.Markdown(cmd.OutOrStdout(), result)
 	}
-	return report.Text(cmd.OutOrStdout(), result, widthOf(cmd.OutOrStdout()))
+	err := report.Text(cmd.OutOrStdout(), result, widthOf(cmd.OutOrStdout()))
+	if err == nil && result.Command != "" && o.doIt == "" && result.Verdict == trial.AtRest {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "For real: %s\n", terminal.Printable(result.Command))
+	}
+	return err
 }

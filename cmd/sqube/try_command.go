@@ -35,7 +35,7 @@ type tryCommandRun struct {
 // command sets a command that makes the change.
 func (o *tryOptions) command(cmd *cobra.Command, args []string, to *trial.Options) error {
 	r := &tryCommandRun{o: o, lines: [][]string{args}, in: cmd.InOrStdin(), out: cmd.ErrOrStderr()}
-	to.Words = strings.Join(args, " ")
+	to.Words = inWords(args)
 	if cmd.ArgsLenAtDash() != 0 {
 		r.lines = kubectlLines(o.kubectl, args)
 	}
@@ -86,7 +86,7 @@ func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *t
 		if err == nil {
 			continue
 		}
-		words := terminal.Printable(strings.Join(line, " "))
+		words := terminal.Printable(inWords(line))
 		exited, failed := errors.AsType[*exec.ExitError](err)
 		switch {
 		case errors.Is(context.Cause(ctx), trial.ErrTired):
@@ -104,6 +104,26 @@ func (r *tryCommandRun) run(ctx context.Context, config *rest.Config, answers *t
 		answers.Fail("No request of the command came to the copy: let it use $KUBECONFIG.")
 	}
 	return nil
+}
+
+// beside returns a program that runs beside the copy.
+func (o *tryOptions) beside(cmd *cobra.Command, line string) trial.Beside {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		words = []string{"sh"}
+	}
+	return trial.Beside{Name: filepath.Base(words[0]), Run: func(ctx context.Context, config *rest.Config, twin bool) (err error) {
+		g, err := gateway.Open(config, gateway.Options{Context: cmp.Or(o.contextName, "trial"), Namespace: o.namespace()})
+		if err != nil {
+			return err
+		}
+		defer closing(&err, g.Close)
+		out := cmd.ErrOrStderr()
+		if twin { // it says the same
+			out = io.Discard
+		}
+		return runGroup(ctx, []string{"sh", "-c", line}, environment(g), strings.NewReader(""), out)
+	}}
 }
 
 // environment returns that of a command: nothing in it leads to another cluster.

@@ -37,6 +37,8 @@ type trySource struct {
 	reuse      time.Duration
 	outbound   []string
 
+	as           string // --as
+	asGroups     []string
 	ownNamespace string   // of the context, or "default"
 	contextName  string   // of the kubeconfig; "" for a source that is no cluster
 	helm         bool     // the command needs the releases of Helm
@@ -70,9 +72,9 @@ func (s *trySource) prepare(cmd *cobra.Command, folder string, to *trial.Options
 	} else if s.from != "" && s.overrides.CurrentContext != "" {
 		return errors.New("give one of --context and --from")
 	}
-	as := s.overrides.AuthInfo
+	s.as, s.asGroups = s.overrides.AuthInfo.Impersonate, s.overrides.AuthInfo.ImpersonateGroups
 	s.overrides.AuthInfo.Impersonate, s.overrides.AuthInfo.ImpersonateGroups = "", nil // the copy is made with the user's own rights
-	if len(as.ImpersonateGroups) > 0 && as.Impersonate == "" {
+	if len(s.asGroups) > 0 && s.as == "" {
 		return errors.New("--as-group needs --as")
 	}
 	if s.helm {
@@ -85,18 +87,18 @@ func (s *trySource) prepare(cmd *cobra.Command, folder string, to *trial.Options
 	o.InMemory, o.Encryption = true, s.encryption
 	to.From = filepath.Join(folder, "cluster.db")
 	if s.from == "" {
-		err = s.fromCluster(cmd, as.Impersonate == "", to)
+		err = s.fromCluster(cmd, s.as == "", to)
 	} else {
 		err = s.fromBackup(cmd, o, to)
 	}
 	if err != nil {
 		return err
 	}
-	if as.Impersonate != "" {
-		to.User, to.Groups = as.Impersonate, groupsOf(as.Impersonate, as.ImpersonateGroups)
+	if s.as != "" {
+		to.User, to.Groups = s.as, groupsOf(s.as, s.asGroups)
 	}
 	if s.config != nil {
-		if err := s.askRights(cmd.Context(), as.Impersonate, as.ImpersonateGroups, to); err != nil {
+		if err := s.askRights(cmd.Context(), s.as, s.asGroups, to); err != nil {
 			return terminal.OneLine(fmt.Errorf("asking %s what %s may do: %w", s.config.Host, to.User, err))
 		}
 	}
@@ -137,7 +139,7 @@ func (s *trySource) fromBackup(cmd *cobra.Command, o *server.Options, to *trial.
 	_, err := datastore.Datastore{Path: to.From, NoSync: true}.Fill(cmd.Context(), false, func(engine datastore.Engine, _ dialect.End) error {
 		return s.copied.fill(cmd.Context(), engine, o)
 	})
-	s.ownNamespace = metav1.NamespaceDefault
+	s.ownNamespace, to.Moment = metav1.NamespaceDefault, s.copied.moment
 	to.Source, to.User, to.Groups = fmt.Sprintf("%s, as of %s", o.CopyOf, inspect.Stamp(s.copied.moment)), "kubernetes-admin", []string{user.SystemPrivilegedGroup}
 	return err
 }
@@ -166,7 +168,7 @@ func (s *trySource) fromCluster(cmd *cobra.Command, ask bool, to *trial.Options)
 			return terminal.OneLine(fmt.Errorf("asking %s who you are: %w", s.config.Host, err))
 		}
 	}
-	to.Source = cmp.Or(s.contextName, s.config.Host)
+	to.Source, to.Moment = cmp.Or(s.contextName, s.config.Host), time.Now()
 	if s.reuse == 0 {
 		return s.copyCluster(cmd, to.From, to)
 	}
@@ -177,6 +179,7 @@ func (s *trySource) fromCluster(cmd *cobra.Command, ask bool, to *trial.Options)
 	to.From = file
 	info, err := os.Stat(file)
 	if err == nil && time.Since(info.ModTime()) <= s.reuse {
+		to.Moment = info.ModTime()
 		to.Source = fmt.Sprintf("%s, as of %s ago", to.Source, time.Since(info.ModTime()).Round(time.Second))
 		return nil
 	}

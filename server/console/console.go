@@ -1,5 +1,5 @@
-// Package console serves a web page that shows the cluster, as it is and as it was. It has static files only: what it shows, the browser
-// asks the API for, as its user and with that user's rights.
+// Package console serves a web page that shows the cluster, as it is and as it was, and changes it. What it shows, the browser asks the API for,
+// as its user and with that user's rights. Besides static files, it has what a browser can't do: signing in at an issuer, and trials.
 package console
 
 import (

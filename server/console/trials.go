@@ -76,8 +76,7 @@ func (t *Trials) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxChange)
 	switch {
 	case r.URL.Path == TrialsPath && t.Program == "":
-		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, metav1.Unversioned.WithResource("trials").GroupResource(), "",
-			"this server tries nothing (--console-try=false): run sqube try, or sqube console, on another machine", 0, true)
+		return nil, refused(http.StatusNotFound, metav1.StatusReasonNotFound, "this server tries nothing (--console-try=false): run sqube try, or sqube console, on another machine")
 	case r.URL.Path == ObjectsPath && r.Method == http.MethodPost:
 		return objects(r.Body)
 	case r.URL.Path == TrialsPath && r.Method == http.MethodPost:
@@ -142,9 +141,11 @@ func (t *Trials) try(r *http.Request, c *change) (any, error) {
 	case errors.As(err, &noMemory):
 		return nil, apierrors.NewServiceUnavailable(err.Error())
 	case err != nil:
-		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: err.Error(),
-		}}
+		return nil, refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
 	}
 	return result, nil
+}
+
+func refused(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }

@@ -38,6 +38,7 @@ type container struct {
 	scripted bool // the runs are not the default
 
 	kept *corev1.ContainerStatus // what an earlier kubelet has reported, while that has not changed
+	held bool                    // it lacks what its environment is made of
 
 	begun    bool
 	attempt  int // runs, with those whose image could not be pulled

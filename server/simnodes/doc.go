@@ -23,5 +23,14 @@
 // volumes, limit what Pods use, or refuse Pods that don't fit. Logs are served at a port of 127.0.0.1 that API servers connect to, without
 // verifying who they are; exec, attach and port-forward get 501.
 //
+// # Copies of real clusters
+//
+// With Options.Keep, nodes and Pods that exist go on as they were, and nothing is written about those at rest. What is on the way goes on:
+// containers that have not been ready for less than five minutes get ready, and those that end by themselves succeed after a minute. New Pods take
+// a plausible time: two seconds to start, the initial delays of their probes, five seconds for a task, the sleep of a preStop hook. A container
+// fails like the others that a controller has made from the same template if none of these is well, and an image can't be pulled that no Pod of the
+// copy could pull. Containers wait for Secrets and ConfigMaps that are missing, with an Event, unless the copy lacks those that running Pods
+// use. Scripts and annotations come before all that.
+//
 // Several sets of nodes may be in one cluster, if their names differ.
 package simnodes

@@ -31,6 +31,10 @@ func (l *life) keep(c *container, was *corev1.ContainerStatus, at time.Time) boo
 		if c.kept = was; young || waiting.Reason == "PodInitializing" {
 			return true // it begins when it is its turn
 		}
+	case waiting != nil && waiting.Reason == "CreateContainerConfigError": // until what it lacks is there
+		c.kept, c.held = was, true
+		c.state, c.restarts, c.attempt, c.last = was.State, was.RestartCount, int(was.RestartCount), was.LastTerminationState
+		return true
 	case was.State.Running != nil && !was.Ready && !c.ends() && young:
 		return false
 	}

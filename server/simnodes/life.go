@@ -18,6 +18,11 @@ type life struct {
 	killAt          time.Time
 	over            bool // all containers have ended for good
 
+	unknown   bool // what it lacks; nothing begins before
+	lacks     lacks
+	nextLook  time.Time // for what it lacks
+	lookAfter time.Duration
+
 	kept *corev1.PodStatus // what was reported when the node got the Pod, while that has not changed; see Options.Keep
 }
 
@@ -58,6 +63,7 @@ func newLife(pod *corev1.Pod, at time.Time, scripts func(container string, init 
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i], false)
 	}
+	l.unknown = habits != nil && pod.Status.StartTime == nil && len(referencesOf(pod)) > 0
 	l.adopt(at, habits != nil)
 	l.settle(at)
 	return l
@@ -194,8 +200,11 @@ func (l *life) settle(at time.Time) {
 
 // proceed begins the containers whose turn it is.
 func (l *life) proceed(at time.Time) {
+	if l.unknown || l.lacks.mount != "" {
+		return
+	}
 	for _, c := range l.containers {
-		if !c.begun {
+		if !c.begun && !c.held {
 			c.begin(at)
 		}
 		if waits := c.init && !c.succeeded() || c.sidecar && !c.started; waits {

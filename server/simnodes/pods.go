@@ -142,8 +142,17 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 		}
 	}
 	now := time.Now()
-	state.mu.Lock()
+	node, _ := n.get(pod.Spec.NodeName)
+	if node == nil {
+		return next, more, nil
+	}
 	l := state.life
+	if pod.DeletionTimestamp == nil {
+		if err := n.look(node, pod, state, now); err != nil {
+			return next, more, err
+		}
+	}
+	state.mu.Lock()
 	l.pod = pod
 	next, more = l.advance(now)
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -158,9 +167,8 @@ func (n *Nodes) syncState(pod *corev1.Pod, state *podState) (next time.Time, mor
 	status, over := l.status(pod.Status, now), l.over
 	state.mu.Unlock()
 
-	node, _ := n.get(pod.Spec.NodeName)
-	if node == nil {
-		return next, more, nil
+	if l.waits() && (!more || l.nextLook.Before(next)) {
+		next, more = l.nextLook, true
 	}
 	if pod.Status.PodIP == "" || !n.options.Keep {
 		status.HostIP, status.PodIP = node.ip, state.ip

@@ -80,6 +80,7 @@ type Nodes struct {
 	nodes     map[string]*node
 	fates     map[string]*fate // of containers that were there at first, by what new ones have in common with them
 	scripts   []*scripted
+	whole     map[string]bool      // the copy has all secrets, and configmaps
 	lives     map[string]*podState // by namespace/name
 	addresses uint32               // that Pods have got
 }
@@ -154,7 +155,12 @@ func (n *Nodes) run() error {
 		return n.ctx.Err()
 	}
 	if n.options.Keep {
-		n.fates = fatesOf(n.pods.List(), time.Now())
+		pods := n.pods.List()
+		n.fates = fatesOf(pods, time.Now())
+		var err error
+		if n.whole, err = n.wholeOf(pods); err != nil {
+			return err
+		}
 	}
 	for range workers {
 		n.working.Go(func() {

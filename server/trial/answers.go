@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Answers gathers what the API answers to those who make a change. It is safe for concurrent use.
@@ -48,6 +49,13 @@ func (a *Answers) Fail(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reasons = append(a.reasons, reason)
+}
+
+// Failures returns what Fail has noted.
+func (a *Answers) Failures() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.reasons)
 }
 
 // Warn notes a warning of the API.
@@ -128,4 +136,18 @@ func refusing(method string, code int) bool {
 		return method != http.MethodGet
 	}
 	return false
+}
+
+// touched returns the objects that the user has changed.
+func (o *outcome) touched() (all []Reference) {
+	for k, l := range o.lives {
+		if l.byUser() {
+			version := schema.GroupVersion{Group: k.Group}
+			if kind, ok := o.served.KindOf(k.GroupResource); ok {
+				version = kind.GroupVersion()
+			}
+			all = append(all, Reference{APIVersion: version.String(), Resource: k.Resource, Namespace: k.namespace, Name: k.name, UID: l.uid})
+		}
+	}
+	return all
 }

@@ -63,6 +63,9 @@ func (d *door) touch() { d.active.Add(1) }
 // wrote notes that a visitor has asked for a change.
 func (d *door) wrote() { d.waited.Store(0) }
 
+// open lets time pass while nobody talks.
+func (d *door) open() { d.enters.Do(func() { close(d.entered) }) }
+
 // enter returns a connection to the server inside.
 func (d *door) enter(ctx context.Context) (net.Conn, error) {
 	select {
@@ -72,7 +75,7 @@ func (d *door) enter(ctx context.Context) (net.Conn, error) {
 		return nil, ctx.Err()
 	default:
 	}
-	d.enters.Do(func() { close(d.entered) })
+	d.open()
 	ours, theirs := net.Pipe()
 	go d.read(&visitor{conn: theirs})
 	return ours, nil

@@ -117,6 +117,9 @@ func holdOf(e Event) *Hold {
 		if e.Reason != "FailedCreate" && e.Reason != "FailedDelete" && e.Reason != "FailedUpdate" {
 			return nil
 		}
+		if e.Reason == "FailedDelete" && strings.HasSuffix(e.Message, " not found") { // it was deleted twice: the controller had not heard of it yet
+			return nil
+		}
 		kind = "other"
 	}
 	return &Hold{Kind: kind, Object: e.Object, By: by, Message: e.Message, Times: e.Times, At: e.At}

@@ -97,24 +97,22 @@ func collect(ctx context.Context, log *changes.Log, revision int64, out *outcome
 		return fmt.Errorf("read the changes of the copy: %w", err)
 	}
 	passing := map[key]int{}
-	for k, l := range out.lives {
-		if !l.existed && !l.exists {
-			if passing[k.alike()]++; passing[k.alike()] > mostPassing {
-				continue
+	for _, lives := range []map[key]*life{out.lives, events} {
+		for k, l := range lives {
+			if !l.existed && !l.exists {
+				if passing[k.alike()]++; passing[k.alike()] > mostPassing {
+					continue
+				}
+			}
+			if err := l.read(ctx, log); err != nil {
+				return err
 			}
 		}
-		if err := l.read(ctx, log); err != nil {
-			return err
-		}
 	}
-	for _, l := range events {
-		if !l.exists {
-			continue
+	for _, l := range events { // those that have expired meanwhile are among them
+		if l.after != nil {
+			out.events = append(out.events, l)
 		}
-		if err := l.read(ctx, log); err != nil {
-			return err
-		}
-		out.events = append(out.events, l)
 	}
 	out.versions = func(l *life, yield func(*write, map[string]any)) error { return l.versions(ctx, log, yield) }
 	return nil
@@ -189,7 +187,13 @@ func (k key) String() string {
 }
 
 // alike is what the keys have in common of objects that differ in generated parts of their names, such as the Jobs of a CronJob.
-func (k key) alike() key { return key{k.GroupResource, k.namespace, withoutCounts(k.name)} }
+func (k key) alike() key {
+	name := k.name
+	if k.GroupResource == eventsResource {
+		name = name[:max(0, strings.LastIndexByte(name, '.'))] // what it is about
+	}
+	return key{k.GroupResource, k.namespace, withoutCounts(name)}
+}
 
 // author returns a short name of who changed something: deployment-controller.
 func author(user, impersonated string) string {

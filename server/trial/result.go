@@ -30,6 +30,10 @@ type Result struct {
 	Webhooks  []Webhook    `json:"webhooks,omitempty"`
 	Events    []Event      `json:"events,omitempty"` // new kinds of Events: warnings first
 	NotRun    []NotRun     `json:"notRun,omitempty"`
+	// Command makes the change for real.
+	Command string `json:"command,omitempty"`
+	// Touched are all objects that the user has changed.
+	Touched []Reference `json:"-"`
 	// Omitted is how many entries of a list are left out, by the name of the list.
 	Omitted map[string]int `json:"omitted,omitempty"`
 }

@@ -89,8 +89,31 @@ func includes(labels, selector map[string]any) bool {
 	return len(selector) > 0
 }
 
+// guessOwners gives objects that came and went, and were not read, owners like those of their like that were.
+func (c *comparison) guessOwners() {
+	read := map[key]*effect{}
+	for _, e := range c.effects {
+		if len(e.owners) > 0 {
+			read[e.key.alike()] = e
+		}
+	}
+	for _, e := range c.effects {
+		like := read[e.key.alike()]
+		if e.life.after != nil || e.life.before != nil || like == nil {
+			continue
+		}
+		o := like.owners[0]
+		o.uid = ""
+		if generatedName.ReplaceAllString(like.key.name, "") == o.name { // each is of another
+			o.name = generatedName.ReplaceAllString(e.key.name, "")
+		}
+		e.owners = []owner{o}
+	}
+}
+
 // place finds of each effect the one that brought it about.
 func (c *comparison) place() {
+	c.guessOwners()
 	c.replace()
 	for _, e := range c.effects {
 		for _, target := range e.targets {

@@ -78,7 +78,7 @@ func (h *Hold) stopper() string {
 	return h.Kind + " " + h.By
 }
 
-var wordy = regexp.MustCompile(`^(?:Error creating: )?(?:\S+ "[^"]*" is forbidden: )?(?:ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: )?`)
+var wordy = regexp.MustCompile(`^(?:Error creating(?: \w+)?: )?(?:\S+ "[^"]*" is forbidden: )?(?:ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: )?`)
 
 // why is the message without what the other fields say.
 func (h *Hold) why() string { return h.Message[len(wordy.FindString(h.Message)):] }

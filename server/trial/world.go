@@ -40,7 +40,7 @@ const (
 const never = 10 * 365 * 24 * time.Hour
 
 // begin makes a world and lets it come to rest.
-func (o *Options) begin(ctx context.Context, outside *outsideWebhooks) (*world, error) {
+func (o *Options) begin(ctx context.Context, outside *outsideWebhooks, programs *beside) (*world, error) {
 	w := &world{loads: newLoads()}
 	simulation := controlplane.Simulation{
 		Alive: func(node string) bool {
@@ -71,6 +71,9 @@ func (o *Options) begin(ctx context.Context, outside *outsideWebhooks) (*world, 
 		return nil, err
 	}
 	if err := o.grant(ctx, w.client); err != nil {
+		return nil, err
+	}
+	if err := programs.join(w); err != nil {
 		return nil, err
 	}
 	return w, w.settle(ctx)

@@ -20,6 +20,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 )
 
@@ -75,7 +76,9 @@ var loaded = map[string]string{
 type loads struct {
 	mu    sync.Mutex
 	given map[string]Load
-	first map[string]*autoscalingv2.HorizontalPodAutoscaler // as they were at first, by namespace/name
+	first map[types.UID]*autoscalingv2.HorizontalPodAutoscaler // as they were in the copy
+
+	synced []cache.InformerSynced
 
 	autoscalers autoscalinglisters.HorizontalPodAutoscalerLister
 	pods        corelisters.PodLister
@@ -85,7 +88,7 @@ type loads struct {
 }
 
 func newLoads() *loads {
-	return &loads{given: map[string]Load{}, first: map[string]*autoscalingv2.HorizontalPodAutoscaler{}}
+	return &loads{given: map[string]Load{}, first: map[types.UID]*autoscalingv2.HorizontalPodAutoscaler{}}
 }
 
 func loadKey(kind, namespace, name string) string {
@@ -103,10 +106,27 @@ func (l *loads) give(all []Load) {
 
 // watch reads the cluster from shared informers from now on.
 func (l *loads) watch(shared informers.SharedInformerFactory) metrics.MetricsClient {
-	l.autoscalers, l.pods = shared.Autoscaling().V2().HorizontalPodAutoscalers().Lister(), shared.Core().V1().Pods().Lister()
-	apps := shared.Apps().V1()
+	autoscalers, pods, apps := shared.Autoscaling().V2().HorizontalPodAutoscalers(), shared.Core().V1().Pods(), shared.Apps().V1()
+	l.autoscalers, l.pods = autoscalers.Lister(), pods.Lister()
 	l.deployments, l.sets, l.replicas = apps.Deployments().Lister(), apps.StatefulSets().Lister(), apps.ReplicaSets().Lister()
+	for _, informer := range []cache.SharedIndexInformer{autoscalers.Informer(), pods.Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(), apps.ReplicaSets().Informer()} {
+		l.synced = append(l.synced, informer.HasSynced)
+	}
+	noted, err := autoscalers.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: l.note})
+	if err != nil { // the informer has stopped
+		return l
+	}
+	l.synced = append(l.synced, noted.HasSynced)
 	return l
+}
+
+// note notes what an autoscaler of the copy has reported.
+func (l *loads) note(object any) {
+	if a, ok := object.(*autoscalingv2.HorizontalPodAutoscaler); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.first[a.UID] = a
+	}
 }
 
 // selects reports whether an autoscaler's target has a selector.
@@ -136,6 +156,7 @@ func (l *loads) selects(a *autoscalingv2.HorizontalPodAutoscaler, selector label
 
 // find returns the autoscaler whose target has a selector, as it was at first, and the load that is given to its target.
 func (l *loads) find(namespace string, selector labels.Selector) (*autoscalingv2.HorizontalPodAutoscaler, *Load) {
+	cache.WaitForCacheSync(nil, l.synced...)
 	all, err := l.autoscalers.HorizontalPodAutoscalers(namespace).List(labels.Everything())
 	if err != nil {
 		return nil, nil
@@ -146,11 +167,7 @@ func (l *loads) find(namespace string, selector labels.Selector) (*autoscalingv2
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		first := l.first[namespace+"/"+a.Name]
-		if first == nil || first.UID != a.UID {
-			first = a
-			l.first[namespace+"/"+a.Name] = a
-		}
+		first := l.first[a.UID]
 		if load, ok := l.given[loadKey(a.Spec.ScaleTargetRef.Kind, namespace, a.Spec.ScaleTargetRef.Name)]; ok {
 			return first, &load
 		}
@@ -203,11 +220,14 @@ func (l *Load) times(load int64) int64 {
 	return int64(float64(load) * l.Factor)
 }
 
+// window is the time over which metrics-server averages, as it looks every 15 s. HorizontalPodAutoscalers leave out new Pods for so long.
+const window = 15 * time.Second
+
 // same returns the same metric for each of some Pods.
 func same(pods []string, each int64) metrics.PodMetricsInfo {
 	info := metrics.PodMetricsInfo{}
 	for _, name := range pods {
-		info[name] = metrics.PodMetric{Timestamp: time.Now(), Window: 30 * time.Second, Value: each}
+		info[name] = metrics.PodMetric{Timestamp: time.Now(), Window: window, Value: each}
 	}
 	return info
 }
@@ -285,14 +305,13 @@ func (l *loads) reported(namespace string) (all []*autoscalingv2.HorizontalPodAu
 	if err != nil {
 		return nil
 	}
+	cache.WaitForCacheSync(nil, l.synced...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range now {
-		key := types.NamespacedName{Namespace: namespace, Name: a.Name}.String()
-		if first := l.first[key]; first == nil || first.UID != a.UID {
-			l.first[key] = a
+		if first := l.first[a.UID]; first != nil {
+			all = append(all, first)
 		}
-		all = append(all, l.first[key])
 	}
 	return all
 }

@@ -47,7 +47,7 @@ func (w *world) simulate(ctx context.Context) error {
 	for resource, informer := range watched {
 		add := func(object any) {
 			if key, err := cache.ObjectToName(object); err == nil {
-				p.queue.Add(part{resource, key.Namespace, key.Name})
+				time.AfterFunc(partDelay, func() { p.queue.Add(part{resource, key.Namespace, key.Name}) })
 			}
 		}
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, object any) { add(object) }}); err != nil {
@@ -67,8 +67,10 @@ func (w *world) simulate(ctx context.Context) error {
 	return nil
 }
 
-// partRetry is when what has failed is tried again.
-const partRetry = 5 * time.Second
+const (
+	partDelay = time.Second     // what is outside of a cluster answers later than its controllers
+	partRetry = 5 * time.Second // until what has failed is tried again
+)
 
 func (p *parts) run(ctx context.Context) {
 	context.AfterFunc(ctx, p.queue.ShutDown)

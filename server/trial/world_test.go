@@ -31,7 +31,7 @@ func TestWorld(t *testing.T) {
 		o := Options{From: file, For: time.Hour}
 		outside, err := prepareWebhooks(nil)
 		harness.Must(t, err)
-		w, err := o.begin(t.Context(), outside)
+		w, err := o.begin(t.Context(), outside, nil)
 		harness.Must(t, err)
 		t.Cleanup(func() { harness.Must(t, w.Stop()) })
 		t.Cleanup(w.nodes.Load().Stop)
@@ -44,6 +44,7 @@ func TestWorld(t *testing.T) {
 		checkLoad(t, w)
 		checkVolumes(t, w)
 		checkBalancers(t, w)
+		checkReferences(t, w)
 		checkNodes(t, w)
 	})
 }
@@ -66,6 +67,7 @@ func source(t *testing.T, file string) map[string]string {
 		AllowVolumeExpansion: new(true), ReclaimPolicy: new(corev1.PersistentVolumeReclaimDelete),
 		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: zone, Values: []string{"a", "b"}}}}},
 	})
+	create(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
 	create(t, c, deployment("web", 4))
 	scaler := create(t, c, &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
@@ -114,13 +116,16 @@ func checkLoad(t *testing.T, w *world) {
 	if got := replicas(); got != 4 {
 		t.Errorf("%d replicas with the load that there was", got)
 	}
-	for text, want := range map[string]int32{"deploy/web=200%": 8, "deployment/web=2.5": 10} {
-		given, err := ParseLoad(text, "default")
+	for _, test := range []struct {
+		load string
+		want int32
+	}{{"deploy/web=200%", 8}, {"deployment/web=2.5", 10}} {
+		given, err := ParseLoad(test.load, "default")
 		harness.Must(t, err)
 		w.loads.give([]Load{given})
 		time.Sleep(10 * time.Minute)
-		if got := replicas(); got != want {
-			t.Errorf("%d replicas instead of %d with %s", got, want, text)
+		if got := replicas(); got != test.want {
+			t.Errorf("%d replicas instead of %d with %s", got, test.want, test.load)
 		}
 	}
 }
@@ -180,6 +185,47 @@ func checkBalancers(t *testing.T, w *world) {
 			t.Errorf("Service %s has the addresses %v", name, got)
 		}
 	}
+}
+
+// checkReferences checks that Pods wait for what they are made of, and start when it is there.
+func checkReferences(t *testing.T, w *world) {
+	needy := deployment("needy", 1)
+	needy.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
+		ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "a"},
+	}}}
+	needy.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "keys", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "keys"}}}}
+	create(t, w.client, needy)
+	state := func() string {
+		time.Sleep(5 * time.Minute)
+		pod := podsOf(t, w.client, "app=needy")[0]
+		if waiting := pod.Status.ContainerStatuses[0].State.Waiting; waiting != nil {
+			return waiting.Reason + " " + waiting.Message
+		}
+		return string(pod.Status.Phase)
+	}
+	if is := state(); is != "ContainerCreating " {
+		t.Errorf("without its ConfigMap and its Secret, a Pod is %s", is)
+	}
+	create(t, w.client, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys"}})
+	if is := state(); is != "CreateContainerConfigError configmap \"settings\" not found" {
+		t.Errorf("without its ConfigMap, a Pod is %s", is)
+	}
+	settings := create(t, w.client, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}})
+	if is := state(); is != "CreateContainerConfigError couldn't find key a in ConfigMap default/settings" {
+		t.Errorf("without its key, a Pod is %s", is)
+	}
+	settings.Data = map[string]string{"a": "1"}
+	_, err := w.client.CoreV1().ConfigMaps("default").Update(t.Context(), settings, metav1.UpdateOptions{})
+	harness.Must(t, err)
+	if is := state(); is != "Running" {
+		t.Errorf("with all that it needs, a Pod is %s", is)
+	}
+	events, err := w.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedMount"})
+	harness.Must(t, err)
+	if len(events.Items) != 1 || events.Items[0].Message != "MountVolume.SetUp failed for volume \"keys\" : secret \"keys\" not found" {
+		t.Errorf("the Events are %+v", events.Items)
+	}
+	harness.Must(t, w.client.AppsV1().Deployments("default").Delete(t.Context(), "needy", metav1.DeleteOptions{}))
 }
 
 // checkNodes deletes a node, adds one, and loses one.
@@ -252,6 +298,10 @@ func create[T metav1.Object](t *testing.T, c kubernetes.Interface, object T) T {
 		created, err = c.AppsV1().StatefulSets("default").Create(t.Context(), o, metav1.CreateOptions{})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		created, err = c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), o, metav1.CreateOptions{})
+	case *corev1.ConfigMap:
+		created, err = c.CoreV1().ConfigMaps("default").Create(t.Context(), o, metav1.CreateOptions{})
+	case *corev1.Secret:
+		created, err = c.CoreV1().Secrets("default").Create(t.Context(), o, metav1.CreateOptions{})
 	case *corev1.Service:
 		created, err = c.CoreV1().Services("default").Create(t.Context(), o, metav1.CreateOptions{})
 	case *corev1.Node:

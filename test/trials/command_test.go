@@ -39,9 +39,11 @@ func TestTry(t *testing.T) {
 		t.Run("user", func(t *testing.T) { triesAsUser(t, c) })
 		t.Run("kubectl", func(t *testing.T) { triesKubectl(t, c) })
 		t.Run("command", func(t *testing.T) { triesCommands(t, c) })
+		t.Run("around", func(t *testing.T) { triesAround(t, c) })
 		if after := c.state(t); after != before {
 			t.Errorf("trials have changed the cluster from\n%s\nto\n%s", before, after)
 		}
+		t.Run("apply", func(t *testing.T) { appliesWhatWasTried(t, c) })
 		t.Run("helm", func(t *testing.T) { triesHelm(t, c) })
 	})
 }
@@ -157,8 +159,8 @@ func triesCommands(t *testing.T, c *cluster) {
 	if rest != "600\nsqube\n" || !r.changes("ConfigMap", "from-command") || !strings.Contains(strings.Join(r.Reasons, " "), "exit status 7") {
 		t.Errorf("the command sees %q, and leads to %+v", rest, r.Result)
 	}
-	if state, err := os.ReadFile("/proc/" + child + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
-		t.Errorf("the child of the command still runs: %s", state)
+	if running(child) {
+		t.Error("the child of the command still runs")
 	}
 	// One that waits for what never comes is ended.
 	r = c.try(t, "--for", "1m", "wait", "-n", "shop", "--for=condition=Never", "deployment/web", "--timeout=1h")
@@ -182,4 +184,43 @@ func triesHelm(t *testing.T, c *cluster) {
 	}
 	r = c.try(t, "-n", "shop", "--", helm, "upgrade", "front", "testdata/front", "--set", "cpu=50", "--wait")
 	r.ends(t, trial.NotAtRest)
+}
+
+// appliesWhatWasTried makes changes after their trials, unless what they stand on has changed since.
+func appliesWhatWasTried(t *testing.T, c *cluster) {
+	image := func() string {
+		return c.kubectl(t, "get", "-n", "shop", "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image} {.spec.replicas}")
+	}
+	home := t.TempDir()
+	reused := func(args ...string) (stderr string, code int) {
+		stdout, stderr, code := sqube.Run(t, append([]string{"try", "--kubeconfig", c.Kubeconfig, "--reuse", "1h", "-n", "shop"}, args...), inFolder(t, t.TempDir()), at(home))
+		return stdout + stderr, code
+	}
+	second := write(t, strings.ReplaceAll(web, "web:1", "web:2"))
+	if out, code := reused("-f", second); code != 0 || !strings.Contains(out, "For real: kubectl apply --server-side --kubeconfig ") || image() != "web:1 3" {
+		t.Errorf("a trial ends with %d: %s", code, out)
+	}
+	c.kubectl(t, "annotate", "-n", "shop", "deployment/web", "note=changed")
+	if out, code := reused("--apply", "-f", second); code != 1 || !strings.Contains(out, "this has changed: deployments.apps shop/web; try again: nothing was applied") || image() != "web:1 3" {
+		t.Errorf("after a change of the object, --apply ends with %d: %s", code, out)
+	}
+	if r := c.try(t, "-n", "shop", "--apply", "-f", second); r.code != 0 || image() != "web:2 3" {
+		t.Errorf("--apply ends with %d: %s", r.code, r.stderr)
+	}
+
+	home = t.TempDir()
+	if out, code := reused("scale", "deployment/web", "--replicas=2"); code != 0 || !strings.Contains(out, " --namespace shop scale deployment/web --replicas=2\n") {
+		t.Errorf("a trial of kubectl's words ends with %d: %s", code, out)
+	}
+	c.kubectl(t, "create", "quota", "-n", "shop", "small", "--hard=pods=100")
+	if out, code := reused("--apply", "scale", "deployment/web", "--replicas=2"); code != 1 || !strings.Contains(out, "resourcequotas shop/small") || image() != "web:2 3" {
+		t.Errorf("after a change of the quota, --apply ends with %d: %s", code, out)
+	}
+	if r := c.try(t, "--apply", "-n", "shop", "scale", "deployment/web", "--replicas=2"); r.code != 0 || image() != "web:2 2" {
+		t.Errorf("--apply of kubectl's words ends with %d: %s", r.code, r.stderr)
+	}
+	big := write(t, strings.ReplaceAll(web, "500m", "50"))
+	if r := c.try(t, "--apply", "--force-conflicts", "-n", "shop", "-f", big); r.code != 1 || !strings.Contains(r.stderr, "--apply=always") || image() != "web:2 2" {
+		t.Errorf("--apply of what does not come to rest ends with %d: %s", r.code, r.stderr)
+	}
 }

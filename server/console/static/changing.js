@@ -43,37 +43,40 @@ let chosen = null;
 /** tried is the change that the page of trials is about. */
 export const tried = () => chosen;
 
-/** tryOut opens the page that tries a change: {title, operations, require}. */
+/** forget leaves the page of trials without a change. */
+export function forget() { chosen = null; }
+
+/** tryOut opens the page that tries a change: {title, operations, require}, with done, where one is after it was made, and draft, what is being edited. */
 export function tryOut(change) {
   chosen = { ...change, from: location.hash, result: null };
   if (current().view === 'trial') dispatchEvent(new Event('trial'));
   else go('trial', { at: '', r: '', name: '' });
 }
 
-/** buttons are those with which a change is tried or applied. make returns the change, or nothing if it is none; done is called when it is applied. */
-export function buttons(app, make, done) {
+/** buttons are those with which a change is tried or applied. make returns the change; leave is called then, applied only when it was applied. */
+export function buttons(app, make, { leave = () => {}, applied = () => {} }) {
   const problem = h('p', { class: 'warning', role: 'alert', hidden: true });
   const run = (act) => async (event) => {
     const button = event.currentTarget;
     button.disabled = true;
     problem.hidden = true;
     try {
-      const change = await make();
-      if (change) await act(change);
+      await act(await make());
+      leave();
     } catch (error) {
       problem.textContent = readable(error.message);
       problem.hidden = false;
     }
     button.disabled = false;
   };
-  const applied = async (change) => {
+  const carryOut = async (change) => {
     await apply(change);
     toast(`Done: ${change.title}`);
-    done();
+    applied();
   };
   return [problem, [
-    app.trials && h('button', { class: 'button', type: 'button', disabled: app.trials.refused !== '', title: app.trials.refused || 'On a copy of the cluster', onclick: run((c) => { done(); tryOut(c); }) }, icon('try'), 'Try'),
-    h('button', { class: 'button primary', type: 'button', onclick: run(applied) }, 'Apply'),
+    app.trials && h('button', { class: 'button', type: 'button', disabled: app.trials.refused !== '', title: app.trials.refused || 'On a copy of the cluster', onclick: run(tryOut) }, icon('try'), 'Try'),
+    h('button', { class: 'button primary', type: 'button', onclick: run(carryOut) }, 'Apply'),
   ]];
 }
 
@@ -92,7 +95,7 @@ export function actions(app, resource, object) {
 
 function ask(app, title, content, make) {
   const close = h('button', { class: 'button', type: 'button', onclick: () => d.close() }, 'Cancel');
-  const [problem, two] = buttons(app, make, () => d.close());
+  const [problem, two] = buttons(app, make, { leave: () => d.close() });
   const d = dialog(title, content, problem, h('footer', {}, h('span', { class: 'spacer' }), close, two));
   return two.at(-1);
 }

@@ -1,9 +1,9 @@
 // An object's YAML, to be changed. What is sent is only what has changed in it.
 
 import { Failure, idOf, pathOf, request } from './api.js';
-import { buttons, manager, parse, targetOf, unchanged } from './changing.js';
+import { buttons, forget, manager, parse, targetOf, tried, unchanged } from './changing.js';
 import { empty, failure, fill, h, skeleton } from './dom.js';
-import { go, link } from './route.js';
+import { link } from './route.js';
 import { text } from './yaml.js';
 
 const isMap = (v) => v !== null && typeof v === 'object' && !Array.isArray(v);
@@ -38,15 +38,13 @@ class EditView {
     this.resource = resource;
     const { ns, name } = app.route;
     this.name = name;
-    this.back = () => go('object', { r: idOf(resource), ns, name, of: app.route.of, at: '' });
-    this.input = h('textarea', { class: 'editor', 'aria-label': `YAML of ${resource.kind} ${name}`, spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', wrap: 'off', onkeydown: (e) => this.#indent(e) });
-    const [problem, two] = buttons(app, () => this.#change(), this.back);
-    this.two = two.filter(Boolean);
+    this.done = link('object', { r: idOf(resource), ns, name, of: app.route.of, at: '' });
+    this.input = h('textarea', { class: 'editor', 'aria-label': `YAML of ${resource.kind} ${name}`, spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', wrap: 'off', 'aria-description': 'Tab indents, Escape leaves the text', onkeydown: (e) => this.#indent(e) });
+    const [problem, two] = buttons(app, () => this.#change(), { applied: () => this.#leave() });
     this.content = h('div', { class: 'fill editing' }, skeleton(14));
-    this.problem = problem;
     this.element = h('div', { class: 'page page-edit' },
       app.head([h('a', { class: 'crumb', href: link('list', { r: idOf(resource), at: '' }) }, resource.kind), h('span', { class: 'crumb' }, ' / '), name], h('div', { class: 'spacer' }),
-        h('div', { class: 'actions' }, h('button', { class: 'button', onclick: this.back }, 'Cancel'), two)),
+        h('div', { class: 'actions' }, h('button', { class: 'button', onclick: () => this.#leave() }, 'Cancel'), two)),
       problem, this.content);
     this.#load(ns);
   }
@@ -58,11 +56,19 @@ class EditView {
     this.input.setRangeText('  ', this.input.selectionStart, this.input.selectionEnd, 'end');
   }
 
+  // Who comes back from a trial goes on where it was left.
+  get #draft() { return tried()?.from === location.hash ? tried().draft : undefined; }
+
+  #leave() {
+    if (this.#draft) forget();
+    location.hash = this.done;
+  }
+
   async #load(ns) {
     try {
-      const { apiVersion, kind, metadata: { managedFields, uid, resourceVersion, generation, creationTimestamp, ...metadata }, status, ...rest } = this.object = await request(pathOf(this.resource, ns, this.name));
+      const { apiVersion, kind, metadata: { managedFields, uid, resourceVersion, generation, creationTimestamp, ...metadata }, status, ...rest } = this.object = this.#draft?.object ?? await request(pathOf(this.resource, ns, this.name));
       this.shown = { apiVersion, kind, metadata, ...rest };
-      this.input.value = text(this.shown);
+      this.input.value = this.#draft?.text ?? text(this.shown);
       fill(this.content, this.input);
       this.input.focus();
       this.input.setSelectionRange(0, 0);
@@ -80,7 +86,8 @@ class EditView {
     const patch = patchOf(this.shown, wanted);
     if (!patch) throw new Failure(0, '', 'Nothing has changed.');
     return {
-      title: `Edit ${kind} ${namespace ? `${namespace}/` : ''}${name}`, require: [unchanged(this.object)],
+      title: `Edit ${kind} ${namespace ? `${namespace}/` : ''}${name}`, require: [unchanged(this.object)], draft: { object: this.object, text: this.input.value },
+      done: this.done,
       operations: [{ verb: 'patch', target: targetOf(this.object), patchType: 'merge', patch, fieldManager: manager, fieldValidation: 'Strict' }],
     };
   }

@@ -1,7 +1,7 @@
 // The page of a trial: it runs on a copy, its result can be shared, and the change be made.
 
 import { request } from './api.js';
-import { apply, namespaceOf, takeFiles, tried, tryOut } from './changing.js';
+import { apply, forget, namespaceOf, takeFiles, tried, tryOut } from './changing.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { readable } from './format.js';
 import { share } from './share.js';
@@ -101,7 +101,8 @@ export class TrialView {
     try {
       await (change.apply ? change.apply() : apply(change));
       toast(`Done: ${change.title}`);
-      location.hash = change.from;
+      forget();
+      location.hash = change.done ?? change.from;
     } catch (error) {
       this.content.prepend(h('div', { class: 'warning', role: 'alert' }, error.code === 409 ? `Something has changed since, so what was tried does not hold any more: ${readable(error.message)} ` : `${readable(error.message)} `,
         h('button', { class: 'link-button', onclick: () => this.#run() }, 'Try again')));

@@ -26,7 +26,7 @@ const nameOf = (o) => (o.namespace ? `${o.namespace}/` : '') + o.name;
 const same = (a, b) => (a.uid && b.uid ? a.uid === b.uid : a.kind === b.kind && a.name === b.name && (a.namespace ?? '') === (b.namespace ?? ''));
 const all = (objects = []) => objects.flatMap((o) => [o, ...all(o.caused)]);
 const omitted = (n) => n > 0 && h('p', { class: 'muted small' }, `${count(n)} more are left out.`);
-const more = (n) => n > 0 && h('span', { class: 'muted' }, ` and ${count(n)} more like it`);
+const more = (n) => n > 0 && h('span', { class: 'muted' }, ` and ${count(n)} more`);
 const times = (n) => n > 1 && h('span', { class: 'muted' }, ` ${count(n)} ×`);
 
 /** report returns the result of a trial. words say what was tried. */

@@ -37,6 +37,19 @@ func replicas(t testing.TB, namespace, name string) int32 {
 	return *d.Spec.Replicas
 }
 
+// shared downloads the result that a page shows, and opens the file.
+func (p *page) shared() *page {
+	p.Helper()
+	eval[any](p, "URL.createObjectURL = (b) => { window.shared = b.text(); return '#'; }")
+	p.click("button", "Download")
+	p.until("window.shared")
+	file := filepath.Join(p.TempDir(), "shared.html")
+	must(p, os.WriteFile(file, []byte(eval[string](p, "window.shared")), 0o644))
+	other := newPage(p.TB)
+	must(p, chromedp.Do(other.ctx, chromedp.Navigate("file://"+file)))
+	return other
+}
+
 // TestTry scales a Deployment on a copy, shares what came of it, and does it.
 func TestTry(t *testing.T) {
 	newNamespace(t, "try")
@@ -55,14 +68,7 @@ func TestTry(t *testing.T) {
 		t.Error("the page is wider than the window")
 	}
 
-	// The file shows the same to others, with its slider, and without a server.
-	eval[any](p, "URL.createObjectURL = (b) => { window.shared = b.text(); return '#'; }")
-	p.click("button", "Download")
-	p.until("window.shared")
-	file := filepath.Join(t.TempDir(), "shared.html")
-	must(t, os.WriteFile(file, []byte(eval[string](p, "window.shared")), 0o644))
-	other := newPage(t)
-	must(t, chromedp.Do(other.ctx, chromedp.Navigate("file://"+file)))
+	other := p.shared() // the same to others, with its slider, and without a server
 	other.sees("Scale Deployment web from 1 to 3", "What follows", "At the end")
 	eval[any](other, "document.querySelector('.trial-slider').focus()")
 	other.keys(kb.Home)
@@ -87,12 +93,24 @@ func TestTryChanged(t *testing.T) {
 	eval[any](p, "(() => { const e = document.querySelector('textarea'); e.value = e.value.replace('key: first', 'key: [') })()")
 	p.click("button", "Try")
 	p.sees("this is no YAML")
-	eval[any](p, "(() => { const e = document.querySelector('textarea'); e.value = e.value.replace('key: [', 'key: tried') })()")
+	const markup = `<img src=x onerror="window.owned = 1"></script><script>window.owned = 1</script>`
+	eval[any](p, "(() => { const e = document.querySelector('textarea'); e.value = e.value.replace('key: [', "+quote("key: '"+markup+"'")+") })()")
 	p.click("button", "Try")
-	p.sees("It comes to rest", ".data.key")
+	p.sees("It comes to rest", ".data.key", markup)
+	other := p.shared()
+	other.sees(markup)
+	for _, shown := range []*page{p, other} {
+		if eval[bool](shown, "window.owned === 1 || [...document.images].some((i) => !i.src.endsWith('/icon.svg'))") {
+			t.Error("markup of an object is in the page")
+		}
+	}
 	setConfigMap(t, "omar", "stale", "settings", "second")
 	p.click(".actions button", "Apply")
 	p.sees("Something has changed since")
+	p.click("button", "Back") // to what was edited
+	p.until("document.querySelector('textarea')?.value.includes('<img')")
+	p.click("button", "Cancel")
+	p.sees("key: second")
 	m, err := as("").CoreV1().ConfigMaps("stale").Get(t.Context(), "settings", metav1.GetOptions{})
 	must(t, err)
 	if m.Data["key"] != "second" {
@@ -158,11 +176,28 @@ func TestTryRights(t *testing.T) {
 	if code := eval[int](p, fmt.Sprintf("fetch('trials', {method: 'POST', body: '{}', headers: {Authorization: 'Bearer ' + %s}}).then((r) => r.status)", quote(token))); code != 403 {
 		t.Errorf("who has no right to try got %d", code)
 	}
-	eval[any](p, "document.activeElement.value = '2'")
+	eval[any](p, "document.querySelector('#replicas').value = '2'")
 	p.click("dialog button", "Apply")
 	p.sees("Done: Scale Deployment web from 1 to 2")
 	if got := replicas(t, "ours", "web"); got != 2 {
 		t.Errorf("%d replicas", got)
+	}
+
+	// With the right, a trial shows nothing of what its user may not read.
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "post"}, NonResourceURLs: []string{"/console/trials"}}}}
+	_, err = as("").RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	must(t, err)
+	_, err = as("").RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "try"},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "try"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "ours", Name: "editor"}}}, metav1.CreateOptions{})
+	must(t, err)
+	newNamespace(t, "theirs-alone")
+	newConfigMap(t, "", "theirs-alone", "unseen", "private")
+	const change = `{"for": "1m", "namespace": "ours", "spec": {"operations": [{"verb": "patch", "patch": {"data": {"more": "x"}},
+		"target": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "theirs-alone", "name": "unseen"}}]}}`
+	p.until(fmt.Sprintf("fetch('trials', {headers: {Authorization: 'Bearer ' + %s}}).then((r) => r.ok)", quote(token)))
+	answer := eval[string](p, fmt.Sprintf("fetch('trials', {method: 'POST', body: %s, headers: {Authorization: 'Bearer ' + %s}}).then((r) => r.text())", quote(change), quote(token)))
+	if !strings.Contains(answer, `"Refused"`) || strings.Contains(answer, "private") {
+		t.Errorf("a trial of what the user may not change returned %s", answer)
 	}
 }
 

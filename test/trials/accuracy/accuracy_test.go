@@ -53,18 +53,21 @@ func TestAccuracy(t *testing.T) {
 	c.command(t, sqube.Binary(t), "copy", file)
 	turns := make(chan struct{}, 2) // trials at once
 	table := &results{}
-	defer func() { t.Logf("on %s:\n%s", c.description(), table) }()
+	defer func() {
+		t.Logf("on %s:\n%s", c.description(), table)
+		if *upstream != "" && len(table.rows) == len(all) {
+			unused(t, explained)
+		}
+	}()
 	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range played {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				turns <- struct{}{}
-				tried := c.try(t, s, file, before.uids())
-				<-turns
+				tried := c.try(t, s, file, before.uids(), turns)
 				printed := c.change(t, s)
 				made := c.end(t, s, before.uids())
 				ends := diff(s.name, made, tried.outcome, explained)
-				reasons := tried.reasons(s, made, printed)
+				reasons := tried.reasons(s, made, printed, explained)
 				for _, d := range slices.Concat(ends, reasons) {
 					t.Error(d)
 				}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"testing"
 
 	"github.com/sqube/sqube/test/compare/differences"
 )
@@ -37,8 +39,13 @@ func diff(name string, made, tried outcome, explained []*differences.Difference)
 	return found
 }
 
+// explaining protects differences.Field.Used.
+var explaining sync.Mutex
+
 // explain reports whether a difference is on purpose.
 func explain(all []*differences.Difference, title, path string) bool {
+	explaining.Lock()
+	defer explaining.Unlock()
 	for _, d := range all {
 		for i := range d.Fields {
 			if f := &d.Fields[i]; d.Matches(title) && (path == f.Name || strings.HasPrefix(path, f.Name+".")) {
@@ -48,4 +55,15 @@ func explain(all []*differences.Difference, title, path string) bool {
 		}
 	}
 	return false
+}
+
+// unused fails the test for what is explained and does not differ.
+func unused(t *testing.T, explained []*differences.Difference) {
+	for _, d := range explained {
+		for _, f := range d.Fields {
+			if !f.Used && !f.Sometimes {
+				t.Errorf("differences.txt:%d: %s: %s no longer differs", d.Line, d.Pattern, f.Name)
+			}
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqube/sqube/server/servertest"
 	"github.com/sqube/sqube/server/trial"
+	"github.com/sqube/sqube/test/compare/differences"
 	"github.com/sqube/sqube/test/harness"
 	"github.com/sqube/sqube/test/harness/sqube"
 )
@@ -28,9 +29,11 @@ type tried struct {
 	outcome outcome
 }
 
-// try tries a scenario's change on a copy.
-func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]bool) *tried {
+// try tries a scenario's change on a copy, when it is its turn.
+func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]bool, turns chan struct{}) *tried {
 	t.Helper()
+	turns <- struct{}{}
+	defer func() { <-turns }()
 	dir := t.TempDir()
 	manifest, saved := filepath.Join(dir, "change.yaml"), filepath.Join(dir, "saved.db")
 	args := []string{"try", "--from", file, "--save", saved, "-o", "json"}
@@ -73,7 +76,7 @@ func (c *cluster) try(t *testing.T, s *scenario, file string, before map[string]
 }
 
 // reasons returns what a trial says that the cluster has not said, and its verdict, if it is wrong. printed is what kubectl has printed there.
-func (r *tried) reasons(s *scenario, made outcome, printed string) (wrong []string) {
+func (r *tried) reasons(s *scenario, made outcome, printed string, explained []*differences.Difference) (wrong []string) {
 	if r.result.Verdict != s.verdict {
 		wrong = append(wrong, fmt.Sprintf("the verdict is %s, not %s: %q", r.result.Verdict, s.verdict, r.result.Reasons))
 	}
@@ -97,7 +100,11 @@ func (r *tried) reasons(s *scenario, made outcome, printed string) (wrong []stri
 		check("warning", r.result.Warnings[i])
 	}
 	for i := range r.result.Events {
-		check("event", r.result.Events[i].Message)
+		e := &r.result.Events[i]
+		title := fmt.Sprintf("%s/Event %s %s %s %s", s.name, e.Type, e.Reason, e.Object.Kind, plain(e.Object.Name))
+		if !explain(explained, title, "added") && !explain(explained, title, "message") {
+			check("event", e.Message)
+		}
 	}
 	return wrong
 }
