@@ -46,7 +46,7 @@ func TestTrials(t *testing.T) {
 	}{
 		"the result, whatever the exit code": {`grep -q "a kubeconfig" "$5" && cat >/dev/null && echo '{"verdict":"NotAtRest"}'; exit 1`, "POST", TrialsPath, someChange, 200, `{"verdict":"NotAtRest"}`},
 		"how it is called":                   {`shift 5; echo "{\"arguments\":\"$*\",\"input\":$(cat)}"`, "POST", TrialsPath, someChange, 200, `{"arguments":"-f - --for 10m0s --only-namespaces shop","input":{"apiVersion":"history.sqube.io/v1alpha1","kind":"Transaction","metadata":{"name":"console"},"spec":{"operations":[]}}}`},
-		"no result":                          {`echo "a line" >&2; echo "sqube: the reason" >&2; exit 2`, "POST", TrialsPath, someChange, 422, "This could not be tried: the reason"},
+		"no result":                          {`echo "a line" >&2; echo "sqube: the reason" >&2; exit 2`, "POST", TrialsPath, someChange, 422, "this could not be tried: the reason"},
 		"no change":                          {"", "POST", TrialsPath, "nonsense", 400, "the change to try: invalid character 'o' in literal null (expecting 'u')"},
 		"whether there are trials":           {"", "GET", TrialsPath, "", 200, `{"refused":""}`},
 		"YAML":                               {"", "POST", ObjectsPath, "kind: A\n---\nkind: BList\nitems: [{kind: B}]\n", 200, `{"objects":[{"kind":"A"},{"kind":"B"}]}`},
