@@ -37,7 +37,7 @@ func (o *agentOptions) addFlags(fs *pflag.FlagSet, prefix string) {
 type agentServer struct {
 	agentOptions
 	trials  *agent.Trials
-	trial   trialRunner
+	program string        // this one, which tries changes
 	running chan struct{} // has an entry for each call
 	// caller returns a call with the rights of whoever sends it.
 	caller func(*mcp.CallToolRequest) (*agentCall, error)
@@ -133,7 +133,7 @@ func (s *agentServer) server() (*mcp.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.trial.Program, s.running = program, make(chan struct{}, mostCalls)
+	s.program, s.running = program, make(chan struct{}, mostCalls)
 	server := mcp.NewServer(&mcp.Implementation{Name: "sqube", Title: "sqube", Version: migrations.Release}, &mcp.ServerOptions{
 		Instructions: text, Capabilities: &mcp.ServerCapabilities{},
 	})

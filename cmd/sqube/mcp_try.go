@@ -22,14 +22,11 @@ import (
 const tryWords = "Try a change on a copy of the cluster, in which real controllers run and time passes fast: what it creates, changes and deletes, whether it comes to rest, and what stops it. " +
 	"Nothing is changed in the cluster. The answer names the trial, which apply needs."
 
-// trialRunner tries the changes of agents, one at a time.
-type trialRunner struct{ trialrun.Runner }
-
 // run tries a change on a copy of what its caller may read, in which it is made as the caller. The values of Secrets are not in the copy, and no
 // values of Secrets in the result: an agent's own policies could have put anything there.
 //
 // Who may not see all namespaces gets a copy of those of the change.
-func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, words string, namespaces []string, span time.Duration) (result *trial.Result, summary string, err error) {
+func (s *agentServer) run(ctx context.Context, c *agentCall, change []byte, words string, namespaces []string, span time.Duration) (result *trial.Result, summary string, err error) {
 	namespace, _, err := c.loader.Namespace()
 	if err != nil {
 		return nil, "", err
@@ -42,13 +39,14 @@ func (t *trialRunner) run(ctx context.Context, c *agentCall, change []byte, word
 		return nil, "", terminal.OneLine(err)
 	}
 	var g *gateway.Gateway
-	text, err := t.Run(ctx, trialrun.Trial{Input: change, Prepare: func(dir string) ([]string, error) {
+	tried := trialrun.Trial{Program: s.program, Input: change, Prepare: func(dir string) ([]string, error) {
 		g, err = gateway.Open(c.config, gateway.Options{Context: "cluster", Namespace: namespace, Parent: dir})
 		if err != nil {
 			return nil, err
 		}
 		return append(arguments, "--kubeconfig", g.Kubeconfig), nil
-	}})
+	}}
+	text, err := tried.Run(ctx)
 	if g != nil {
 		err = errors.Join(err, g.Close())
 	}
@@ -111,7 +109,7 @@ func (s *agentServer) try(ctx context.Context, c *agentCall, in tryInput) (*repl
 	if err != nil {
 		return nil, err
 	}
-	result, summary, err := s.trial.run(ctx, c, text, change.words(), change.namespaces(), span)
+	result, summary, err := s.run(ctx, c, text, change.words(), change.namespaces(), span)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (s *agentServer) tryPlan(ctx context.Context, c *agentCall, planned *undo.U
 	if err != nil {
 		return nil, "", "", err
 	}
-	result, summary, err = s.trial.run(ctx, c, change, "the plan", namespaces, defaultSpan)
+	result, summary, err = s.run(ctx, c, change, "the plan", namespaces, defaultSpan)
 	return result, summary, note, err
 }
 

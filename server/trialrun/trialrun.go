@@ -28,16 +28,19 @@ const (
 // ErrBusy is returned while another trial runs.
 var ErrBusy = errors.New("another trial is running here, and there is one at a time: try again")
 
-// Runner runs one trial at a time.
-type Runner struct {
-	// Program is the sqube that is run.
-	Program string
+// ErrNoMemory is returned if there is too little memory for a trial.
+type ErrNoMemory string
 
-	running atomic.Bool
-}
+// Error implements error.
+func (e ErrNoMemory) Error() string { return string(e) }
+
+// running is set while this process runs a trial, for whomever.
+var running atomic.Bool
 
 // Trial is what is tried.
 type Trial struct {
+	// Program is the sqube that is run.
+	Program string
 	// Input is what sqube try reads.
 	Input []byte
 	// Prepare returns the arguments of sqube try. It can make files for it in a private folder, which is removed afterwards.
@@ -53,13 +56,13 @@ func Refused() string {
 }
 
 // Run tries a change and returns the JSON of a trial.Result. It ends when ctx does.
-func (r *Runner) Run(ctx context.Context, t Trial) (json.RawMessage, error) {
-	if !r.running.CompareAndSwap(false, true) {
+func (t *Trial) Run(ctx context.Context) (json.RawMessage, error) {
+	if !running.CompareAndSwap(false, true) {
 		return nil, ErrBusy
 	}
-	defer r.running.Store(false)
+	defer running.Store(false)
 	if why := Refused(); why != "" {
-		return nil, errors.New(why)
+		return nil, ErrNoMemory(why)
 	}
 	dir, err := os.MkdirTemp("", "sqube-trial-") // private
 	if err != nil {
@@ -72,7 +75,7 @@ func (r *Runner) Run(ctx context.Context, t Trial) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(r.Program, append([]string{"try", "-o", "json"}, arguments...)...)
+	command := exec.Command(t.Program, append([]string{"try", "-o", "json"}, arguments...)...)
 	command.Stdin, command.Env = bytes.NewReader(t.Input), append(os.Environ(), "TMPDIR="+dir) // which is removed, even if the process is killed
 	return run(ctx, command)
 }

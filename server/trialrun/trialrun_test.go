@@ -11,12 +11,12 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// program returns a runner of a shell script in place of sqube.
-func program(t *testing.T, script string) *Runner {
+// program returns a shell script in place of sqube.
+func program(t *testing.T, script string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "sqube")
 	harness.Must(t, os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o700))
-	return &Runner{Program: file}
+	return file
 }
 
 // TestRun returns what the process prints, whatever its exit code, or why it could not try anything, and leaves no files.
@@ -26,11 +26,11 @@ func TestRun(t *testing.T) {
 		folder = dir
 		return []string{"--for", "1h"}, nil
 	}
-	result, err := program(t, `echo "{\"verdict\": \"$* $(cat)\"}"; exit 1`).Run(t.Context(), Trial{Input: []byte("input"), Prepare: prepare})
+	result, err := (&Trial{Program: program(t, `echo "{\"verdict\": \"$* $(cat)\"}"; exit 1`), Input: []byte("input"), Prepare: prepare}).Run(t.Context())
 	if want := `{"verdict": "try -o json --for 1h input"}`; err != nil || strings.TrimSpace(string(result)) != want {
 		t.Errorf("it returns %s, %v, want %s", result, err, want)
 	}
-	_, err = program(t, `touch $TMPDIR/left; echo a note >&2; echo "sqube: no such cluster" >&2; exit 2`).Run(t.Context(), Trial{Prepare: prepare})
+	_, err = (&Trial{Program: program(t, `touch $TMPDIR/left; echo a note >&2; echo "sqube: no such cluster" >&2; exit 2`), Prepare: prepare}).Run(t.Context())
 	if err == nil || err.Error() != "this could not be tried: no such cluster" {
 		t.Errorf("the error is %v", err)
 	}
@@ -42,18 +42,18 @@ func TestRun(t *testing.T) {
 // TestEnds ends the process with its context, and lets one run at a time.
 func TestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	fifo := filepath.Join(t.TempDir(), "started")
-	r := program(t, "echo > "+fifo+"; exec sleep 1000")
+	started := filepath.Join(t.TempDir(), "started")
+	long := &Trial{Program: program(t, "echo > "+started+"; exec sleep 1000"), Prepare: func(string) ([]string, error) { return nil, nil }}
 	ended := make(chan error)
 	go func() {
-		_, err := r.Run(ctx, Trial{Prepare: func(string) ([]string, error) { return nil, nil }})
+		_, err := long.Run(ctx)
 		ended <- err
 	}()
 	harness.Eventually(t, "the process runs", func() bool {
-		_, err := os.Stat(fifo)
+		_, err := os.Stat(started)
 		return err == nil
 	})
-	if _, err := r.Run(t.Context(), Trial{}); !errors.Is(err, ErrBusy) {
+	if _, err := (&Trial{}).Run(t.Context()); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second one: %v", err)
 	}
 	cancel(errors.New("the page has gone"))
