@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/console"
+	"github.com/sqube/sqube/server/trialrun"
 )
 
 // tokenKey has the token of a request in its context, which authentication removes from the headers.
@@ -34,8 +35,8 @@ func (s *Server) withTrials(next http.Handler) http.Handler {
 		return next
 	}
 	trials := &console.Trials{Kubeconfig: s.asCaller}
-	if s.options.ConsoleTry {
-		trials.Program = s.options.Program
+	if s.options.ConsoleTry && s.options.Program != "" {
+		trials.Runner = &trialrun.Runner{Program: s.options.Program}
 	}
 	authorized := apifilters.WithAuthorization(trials, s.authorization.Authorizer, codecs.General())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

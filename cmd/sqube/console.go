@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/console"
+	"github.com/sqube/sqube/server/trialrun"
 )
 
 func consoleCommand() *cobra.Command {
@@ -83,7 +84,7 @@ func serveConsole(ctx context.Context, config *rest.Config, listener net.Listene
 	if err != nil {
 		return err
 	}
-	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport, program)
+	proxy := console.NewProxy(listener.Addr().String(), &url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}, transport, &trialrun.Runner{Program: program})
 	opened(proxy)
 	served := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = served.Close() })

@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/sqube/sqube/server/trialrun"
 )
 
 const (
@@ -39,11 +41,11 @@ type Proxy struct {
 	keys map[[sha256.Size]byte]func() // by their hash, so that the time of a look-up says nothing about them
 }
 
-// NewProxy returns a proxy that listens at host, an address with its port. program is the sqube that tries changes, "" if nothing can be tried.
-func NewProxy(host string, target *url.URL, transport http.RoundTripper, program string) *Proxy {
+// NewProxy returns a proxy that listens at host, an address with its port. runner tries changes; nil if nothing can be tried.
+func NewProxy(host string, target *url.URL, transport http.RoundTripper, runner *trialrun.Runner) *Proxy {
 	_, port, _ := net.SplitHostPort(host)
 	lent := "/" + rand.Text()
-	trials := &Trials{Program: program, Kubeconfig: func(*http.Request) ([]byte, error) { return kubeconfig("http://" + host + lent) }}
+	trials := &Trials{Runner: runner, Kubeconfig: func(*http.Request) ([]byte, error) { return kubeconfig("http://" + host + lent) }}
 	return &Proxy{host: host, session: rand.Text(), lent: lent, trials: trials, cookie: "sqube-console-" + port, keys: map[[sha256.Size]byte]func(){}, proxy: &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1, // watches

@@ -35,7 +35,7 @@ func TestProxy(t *testing.T) {
 	}))
 	defer api.Close()
 	target, _ := url.Parse(api.URL)
-	p := NewProxy(strings.TrimPrefix(address, "http://"), target, http.DefaultTransport, "")
+	p := NewProxy(strings.TrimPrefix(address, "http://"), target, http.DefaultTransport, nil)
 	send := func(method, path string, headers ...string) *http.Response {
 		t.Helper()
 		r := httptest.NewRequest(method, address+path, nil)
@@ -81,7 +81,7 @@ func TestProxy(t *testing.T) {
 // TestKeys uses keys twice, too late, wrong ones, and in ways that do not use them.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewProxy(strings.TrimPrefix(address, "http://"), &url.URL{}, nil, "")
+		p := NewProxy(strings.TrimPrefix(address, "http://"), &url.URL{}, nil, nil)
 		done := 0
 		first, second := keyIn(p.URL(func() { done++ })), keyIn(p.URL(func() { done++ }))
 		refused := func(what string, r *http.Response) {

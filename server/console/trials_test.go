@@ -13,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/server/trialrun"
 )
 
 // program returns trials whose program is a shell script.
@@ -22,7 +24,7 @@ func program(t *testing.T, script string) *Trials {
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &Trials{Program: file, Kubeconfig: func(*http.Request) ([]byte, error) { return []byte("a kubeconfig\n"), nil }}
+	return &Trials{Runner: &trialrun.Runner{Program: file}, Kubeconfig: func(*http.Request) ([]byte, error) { return []byte("a kubeconfig\n"), nil }}
 }
 
 func ask(ctx context.Context, trials *Trials, method, path, body string) (code int, answer string) {
@@ -44,9 +46,9 @@ func TestTrials(t *testing.T) {
 		code                       int
 		answer                     string
 	}{
-		"the result, whatever the exit code": {`cat "$KUBECONFIG" - >/dev/null; echo '{"verdict":"NotAtRest"}'; exit 1`, "POST", TrialsPath, someChange, 200, `{"verdict":"NotAtRest"}`},
-		"how it is called":                   {`echo "{\"arguments\":\"$*\",\"input\":$(cat)}"`, "POST", TrialsPath, someChange, 200, `{"arguments":"try --from kube: -f - -o json --for 10m0s --only-namespaces shop","input":{"apiVersion":"history.sqube.io/v1alpha1","kind":"Transaction","metadata":{"name":"console"},"spec":{"operations":[]}}}`},
-		"no result":                          {`echo "a line" >&2; echo "sqube: the reason" >&2; exit 2`, "POST", TrialsPath, someChange, 422, "This could not be tried: the reason"},
+		"the result, whatever the exit code": {`echo '{"verdict":"NotAtRest"}'; exit 1`, "POST", TrialsPath, someChange, 200, `{"verdict":"NotAtRest"}`},
+		"how it is called":                   {`echo "{\"arguments\":\"$1 $2 $3 $4 ${5##*/} $6 $7 $8 $9 ${10} ${11}\",\"kubeconfig\":\"$(cat $5)\",\"input\":$(cat)}"`, "POST", TrialsPath, someChange, 200, `{"arguments":"try -o json --kubeconfig kubeconfig -f - --for 10m0s --only-namespaces shop","kubeconfig":"a kubeconfig","input":{"apiVersion":"history.sqube.io/v1alpha1","kind":"Transaction","metadata":{"name":"console"},"spec":{"operations":[]}}}`},
+		"no result":                          {`echo "a line" >&2; echo "sqube: the reason" >&2; exit 2`, "POST", TrialsPath, someChange, 422, "this could not be tried: the reason"},
 		"no change":                          {"", "POST", TrialsPath, "nonsense", 400, "the change to try: invalid character 'o' in literal null (expecting 'u')"},
 		"whether there are trials":           {"", "GET", TrialsPath, "", 200, `{"refused":""}`},
 		"YAML":                               {"", "POST", ObjectsPath, "kind: A\n---\nkind: BList\nitems: [{kind: B}]\n", 200, `{"objects":[{"kind":"A"},{"kind":"B"}]}`},
@@ -87,36 +89,5 @@ func TestTrialEnds(t *testing.T) {
 	<-ended // which waits for the process
 	if code, answer := ask(t.Context(), program(t, "echo {}"), "POST", TrialsPath, someChange); code != 200 {
 		t.Errorf("the next one: %d %s", code, answer)
-	}
-}
-
-func TestFreeMemory(t *testing.T) {
-	const machine = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 524288 kB\n"
-	for name, test := range map[string]struct {
-		files map[string]string
-		want  int64
-	}{
-		"nothing is known": {nil, 0},
-		"a machine":        {map[string]string{"proc/meminfo": machine}, 512 << 20},
-		"no limit":         {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 512 << 20},
-		"a limit":          {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "1000\n", "sys/fs/cgroup/a/memory.current": "400\n"}, 600},
-		"files in a limit": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000\n", "sys/fs/cgroup/memory.current": "900\n", "sys/fs/cgroup/memory.stat": "anon 5\ninactive_file 300\nslab 1\n"}, 400},
-		"a limit exceeded": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000\n", "sys/fs/cgroup/memory.current": "1400\n"}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for file, text := range test.files {
-				file = filepath.Join(root, file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := freeMemory(root); got != test.want {
-				t.Errorf("%d bytes, want %d", got, test.want)
-			}
-		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// freeMemory returns how many bytes a further process may use: those of the machine, or of the cgroup of this one. It returns 0 if unknown. root is "/"
-// except in tests.
+// freeMemory returns how many bytes a further process may use: those of the machine, or of the cgroup of this one and the parents of that. It
+// returns 0 if that is not known. root is "/" except in tests.
 func freeMemory(root string) int64 {
 	free := int64(0)
 	text, _ := os.ReadFile(filepath.Join(root, "proc/meminfo"))
@@ -26,12 +26,23 @@ func freeMemory(root string) int64 {
 	for path := string(path); ; path = filepath.Dir(path) {
 		dir := filepath.Join(root, "sys/fs/cgroup", path)
 		if limit := number(dir, "memory.max"); limit > 0 {
-			free = min(free, max(0, limit-number(dir, "memory.current")))
+			if left := max(1, limit-number(dir, "memory.current")+cached(dir)); free == 0 || left < free {
+				free = left
+			}
 		}
 		if path == "/" || path == "." {
 			return free
 		}
 	}
+}
+
+// cached returns how many bytes of a cgroup are files that the kernel can drop.
+func cached(dir string) (n int64) {
+	text, _ := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	if _, rest, found := bytes.Cut(text, []byte("\ninactive_file ")); found {
+		_, _ = fmt.Sscan(string(rest), &n)
+	}
+	return n
 }
 
 func number(dir, file string) int64 {
