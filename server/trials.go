@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -19,7 +21,10 @@ import (
 type tokenKey struct{}
 
 func withToken(r *http.Request) *http.Request {
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || r.Header.Get(authenticationv1.ImpersonateUserHeader) != "" {
+		token = ""
+	}
 	return r.WithContext(context.WithValue(r.Context(), tokenKey{}, token))
 }
 
@@ -48,6 +53,10 @@ func (s *Server) withTrials(next http.Handler) http.Handler {
 
 // asCaller returns a kubeconfig with the token of a request: a process that has it can do what its user can, and no more.
 func (s *Server) asCaller(r *http.Request) ([]byte, error) {
+	token, _ := r.Context().Value(tokenKey{}).(string)
+	if token == "" {
+		return nil, apierrors.NewBadRequest("a trial needs a bearer token, of the user without impersonation: it reads the cluster with it")
+	}
 	text, err := s.Kubeconfig("console")
 	if err != nil {
 		return nil, err
@@ -56,7 +65,6 @@ func (s *Server) asCaller(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, _ := r.Context().Value(tokenKey{}).(string)
 	name := config.Contexts[config.CurrentContext].AuthInfo
 	config.AuthInfos = map[string]*clientcmdapi.AuthInfo{name: {Token: token}}
 	return clientcmd.Write(*config)

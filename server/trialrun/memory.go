@@ -26,7 +26,9 @@ func freeMemory(root string) int64 {
 	for path := string(path); ; path = filepath.Dir(path) {
 		dir := filepath.Join(root, "sys/fs/cgroup", path)
 		if limit := number(dir, "memory.max"); limit > 0 {
-			free = min(free, max(1, limit-number(dir, "memory.current")+cached(dir)))
+			if left := max(1, limit-number(dir, "memory.current")+cached(dir)); free == 0 || left < free {
+				free = left
+			}
 		}
 		if path == "/" || path == "." {
 			return free
