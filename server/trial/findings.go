@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
 )
 
 // happened is an Event of one copy.
@@ -109,8 +110,8 @@ var stops = []struct {
 
 // holdOf returns what an Event tells of something that stopped a controller; nil if it does not.
 func holdOf(e Event) *Hold {
-	if e.Type != corev1.EventTypeWarning || !strings.HasPrefix(e.Reason, "Failed") {
-		return nil
+	if e.Type != corev1.EventTypeWarning || !strings.HasPrefix(e.Reason, "Failed") || strings.Contains(e.Message, registry.OptimisticLockErrorMsg) {
+		return nil // who meets a conflict tries again at once
 	}
 	kind, by := stoppedBy(e.Message)
 	if kind == "" {

@@ -126,8 +126,7 @@ func (c *comparison) place() {
 		if e.parent != nil {
 			continue
 		}
-		if e.root {
-			c.placeEvicted(e)
+		if c.placeEvicted(e); e.root || e.parent != nil {
 			continue
 		}
 		for _, o := range e.owners {
@@ -286,9 +285,10 @@ func (c *comparison) replace() {
 	}
 }
 
-// placeEvicted places a Pod that the user has removed from a node below the node, if the user changed that as well.
+// placeEvicted places a Pod that has left a node, or was replaced, below the node, if the user changed that and not what the Pod is of.
 func (c *comparison) placeEvicted(e *effect) {
-	if e.key.GroupResource == pods && (e.Operation == Deleted || e.Operation == Replaced) && len(e.owners) > 0 {
+	left := e.key.GroupResource == pods && (e.Operation == Deleted || e.Operation == Replaced) && len(e.owners) > 0
+	if left && (e.root || c.owner(e, e.owners[0]) == nil) {
 		if node := c.byKey[key{nodes, "", e.node}]; node != nil && node.root {
 			c.under(e, node)
 		}
