@@ -44,7 +44,9 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 		return nil, err
 	}
 	if o := b.options.Mirror; o != nil {
-		o.Copy.Importer = etcdimport.Over(b.objectCounter.stored(), b.encryption)
+		if o.Copy.Importer, err = etcdimport.Over(b.objectCounter.stored(), b.encryption); err != nil {
+			return nil, err
+		}
 		if made.follower, err = mirror.New(ctx, *o, b.store, slog.Default()); err != nil {
 			return nil, err
 		}

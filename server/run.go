@@ -181,20 +181,20 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 				s.history.taker.Run(ctx)
 			}
 		})
+		tasks.start("controllers", func() {
+			// Controllers read discovery, and objects that bootstrap creates.
+			if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {
+				return
+			}
+			config := s.controllers
+			config.Track = tasks.track
+			run := controllers.Run
+			if s.options.SharedDatastore { // by one server at a time
+				run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
+			}
+			fail("running the controllers", run(ctx, config))
+		})
 	}
-	tasks.start("controllers", func() {
-		// Controllers read discovery, and objects that bootstrap creates.
-		if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {
-			return
-		}
-		config := s.controllers
-		config.Track = tasks.track
-		run := controllers.Run
-		if s.options.SharedDatastore { // by one server at a time
-			run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
-		}
-		fail("running the controllers", run(ctx, config))
-	})
 	close(s.phase.started)
 }
 

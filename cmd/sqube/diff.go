@@ -166,6 +166,9 @@ func (d *differ) touched(ctx context.Context, namespace string) ([]named, error)
 	}
 	seen := map[named]bool{}
 	err := log.each(ctx, func(c *changes.Change) error {
+		if c.Gap != nil {
+			return nil
+		}
 		version, err := schema.ParseGroupVersion(c.Object.APIVersion)
 		resource := schema.GroupResource{Group: version.Group, Resource: c.Object.Resource}
 		wanted := len(d.resources) == 0 || slices.Contains(d.resources, resource.String()) || slices.Contains(d.resources, resource.Resource)

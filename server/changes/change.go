@@ -84,7 +84,9 @@ func (c *Change) become(e *Entry) error {
 	if e.After == nil { // it is no longer kept
 		return nil
 	}
-	return json.Unmarshal(e.After, c.Gap)
+	err := json.Unmarshal(e.After, c.Gap)
+	c.Object.Name = c.Gap.of()
+	return err
 }
 
 // gapOperation is the operation of a change that is a gap.

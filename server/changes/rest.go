@@ -135,7 +135,7 @@ func selectionOf(ctx context.Context, options *internalversion.ListOptions, now 
 	if err != nil {
 		return nil, err
 	}
-	s.Gaps = true
+	s.Gaps = s.includesGaps()
 	none := options.LabelSelector != nil && !options.LabelSelector.Matches(labels.Set{}) // changes have no labels
 	if namespace := request.NamespaceValue(ctx); namespace != "" {
 		none = none || s.Namespace != nil && *s.Namespace != namespace

@@ -187,6 +187,22 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return moment, nil
 }
 
+// includesGaps reports whether gaps of a mirror are among what is selected: if that is limited by place and time alone, or to gaps.
+func (s *Selection) includesGaps() bool {
+	if len(s.paths) > 0 || s.transaction != "" {
+		return false
+	}
+	return !slices.ContainsFunc(s.terms, func(t fields.Requirement) bool {
+		switch t.Field {
+		case byNamespace, byMetadataNamespace, byGroup, byResource, byRevision:
+			return false
+		case byOperation:
+			return (t.Value == gapOperation) == (t.Operator == selection.NotEquals)
+		}
+		return true
+	})
+}
+
 // matchesRow reports whether a change can be selected, without its object. A gap concerns all selections.
 func (s *Selection) matchesRow(c *history.Change, gap bool) bool {
 	written := time.UnixMilli(c.WrittenAt)

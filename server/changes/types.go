@@ -20,7 +20,7 @@ type Change struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Object           Object `json:"object" doc:"The object that was changed."`
-	Operation        string `json:"operation" doc:"What was done: create, update or delete."`
+	Operation        string `json:"operation" doc:"What was done: create, update or delete; or gap, see there."`
 	User             string `json:"user,omitempty" doc:"Who did it: the user who was authenticated."`
 	ImpersonatedUser string `json:"impersonatedUser,omitempty" doc:"The user in whose name they did it, by impersonation; absent if it was their own."`
 	CredentialID     string `json:"credentialID,omitempty" doc:"What authenticated the user, if it is known: JTI=ID of a token, X509SHA256=DIGEST of a certificate. It is for those who may get changes/address."`
@@ -28,7 +28,7 @@ type Change struct {
 	Address          string `json:"address,omitempty" doc:"The address of the client, if it is known. It is for those who may get changes/address."`
 	AuditID          string `json:"auditID,omitempty" doc:"The id of the request in the audit log, if it is known. After client: it is one that the client has chosen."`
 	SourceRevision   string `json:"sourceRevision,omitempty" doc:"In a mirror of another cluster: the resourceVersion that the change made there. Its user is absent if the cluster's audit log has not told who it was: the field manager is then the one that managedFields names."`
-	Gap              *Gap   `json:"gap,omitempty" doc:"In a mirror of another cluster: what was not seen as it happened. Then operation is gap, and there is no object."`
+	Gap              *Gap   `json:"gap,omitempty" doc:"In a mirror of another cluster: what was not seen as it happened. Then operation is gap, and object has only a name, for people."`
 	Transaction      string `json:"transaction,omitempty" doc:"The name of the transaction that made the change with others, all or none of them."`
 
 	TransactionBefore string `json:"transactionBefore,omitempty" doc:"The last revision without anything of the transaction."`

@@ -16,12 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
 	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
 	"github.com/sqube/sqube/server/builtin"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/decorate"
 	"github.com/sqube/sqube/server/encryption"
+	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 )
@@ -48,14 +52,22 @@ func New(prefix string, keys *encryption.Encryption) (*Importer, error) {
 	return &Importer{prefix, keys, builtIn}, nil
 }
 
-// Over returns an importer of objects that the API has returned, with the storages of a server's built-in resources. keys encrypts what
-// definitions add.
-func Over(storages map[schema.GroupResource]*apistorage.Storage, keys *encryption.Encryption) *Importer {
+// Over returns an importer of objects that the API has returned, with the storages of a server's built-in resources but definitions. keys
+// encrypts those, and what they define.
+func Over(storages map[schema.GroupResource]*apistorage.Storage, keys *encryption.Encryption) (*Importer, error) {
 	i := &Importer{keys: keys, resources: map[string]*resource{}}
 	for name, s := range storages {
 		i.resources[name.Group+"/"+name.Resource] = &resource{name, s}
 	}
-	return i
+	// A server has other storages of these, too, which leave much out.
+	whole := decorate.Storage(keys.Storage(apistorage.Decorator(nil, resources.Kinds)), func(name schema.GroupResource, made storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
+		if s, ok := made.(*apistorage.Storage); ok {
+			i.resources[name.Group+"/"+name.Resource] = &resource{name, s}
+		}
+		return made, destroy, nil
+	})
+	_, err := crd.NewGroup(whole)
+	return i, err
 }
 
 // Result is the result for a key.
@@ -68,6 +80,9 @@ type Result struct {
 	// Metadata is the object's, nil without Write.
 	Metadata metav1.Object
 }
+
+// Identity is the reason why the Lease of a server is skipped.
+const Identity = "it is the identity of one of the old API servers"
 
 // Definitions is the path of CustomResourceDefinitions below the prefix.
 const Definitions = apiextensions.GroupName + "/customresourcedefinitions/"
@@ -128,7 +143,7 @@ func (i *Importer) Import(ctx context.Context, key string, stored []byte) Result
 	case err != nil:
 		o.Reason = err.Error()
 	case isIdentity(r, obj):
-		o.Reason = "it is the identity of one of the old API servers"
+		o.Reason = Identity
 	default:
 		o.Write = w
 	}
@@ -161,7 +176,7 @@ func (i *Importer) ImportObject(ctx context.Context, name schema.GroupResource, 
 		o.Reason = fmt.Sprintf("its value can't be stored: %v", err)
 		return o, nil
 	case isIdentity(r, obj):
-		o.Reason = "it is the identity of one of the old API servers"
+		o.Reason = Identity
 		return o, nil
 	case name == apiextensions.Resource("customresourcedefinitions"):
 		err = i.define(obj)

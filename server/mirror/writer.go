@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sqube/sqube/server/etcdimport"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -32,10 +33,14 @@ type writer struct {
 	due     <-chan time.Time // when they are written
 	batch   []sqlstore.Authored
 	objects map[object]bool // in batch
+	told    map[string]bool // the resources of which the log says that objects can't be mirrored
 	save    time.Time       // when the state has to be written
 	late    *Gap            // what came late, to be written
 	lateDue time.Time
 }
+
+// The operations of rows.
+const creation, update, deletion = "create", "update", "delete"
 
 type object struct {
 	resource sqlstore.Resource
@@ -43,7 +48,7 @@ type object struct {
 }
 
 func (w *writer) run(ctx context.Context) error {
-	w.objects, w.save = map[object]bool{}, time.Now().Add(saving)
+	w.objects, w.told, w.save = map[object]bool{}, map[string]bool{}, time.Now().Add(saving)
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
 	for {
@@ -163,8 +168,9 @@ func (w *writer) change(ctx context.Context, e event) error {
 	s, o := e.stream, e.object
 	was, exists := s.known[o.Object]
 	if o.Write == nil && !e.deleted {
-		if o.Reason != "" && !exists {
-			w.log.Debug("an object is not mirrored", "resource", s.name(), "object", o.Object, "reason", o.Reason)
+		if o.Reason != etcdimport.Identity && !w.told[s.name()] {
+			w.told[s.name()] = true
+			w.log.Warn("an object can't be mirrored, and perhaps others of its resource", "resource", s.name(), "object", o.Object, "reason", o.Reason)
 		}
 		return nil
 	}
@@ -219,7 +225,7 @@ func (w *writer) author(ctx context.Context, e event) sqlstore.Author {
 
 // delete writes the deletion of an object.
 func (w *writer) delete(ctx context.Context, s *stream, key string, was version, author sqlstore.Author) error {
-	d := &sqlstore.Write{Operation: "delete", Resource: s.stored, Key: key, UID: was.uid, Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil)}
+	d := &sqlstore.Write{Operation: deletion, Resource: s.stored, Key: key, UID: was.uid, Labels: sqlstore.EncodeSet(nil), Fields: sqlstore.EncodeSet(nil)}
 	d.Namespace, d.Name = splitKey(key)
 	delete(s.known, key)
 	return w.add(ctx, d, author)
@@ -237,10 +243,10 @@ func (w *writer) add(ctx context.Context, one *sqlstore.Write, author sqlstore.A
 		return err
 	}
 	switch {
-	case one.Previous == nil && one.Operation == "delete":
+	case one.Previous == nil && one.Operation == deletion:
 		return nil
-	case one.Previous != nil && one.Operation == "create":
-		one.Operation = "update"
+	case one.Previous != nil && one.Operation == creation:
+		one.Operation = update
 	}
 	if n := len(w.batch); n > 0 && one.Previous != nil && w.batch[n-1].Previous == nil { // replacements come first
 		if err := w.flush(ctx); err != nil {

@@ -358,7 +358,9 @@ func (m *mirrored) resumes(t *testing.T) {
 // sourceRestarts restarts the cluster.
 func (m *mirrored) sourceRestarts(t *testing.T) {
 	t.Helper()
+	m.mirror.Stop(t)
 	m.source.Kill(t)
+	m.mirror.Start(t)
 	m.shows(t, "shop", "three", "c") // the mirror still shows what it has
 	m.source.Start(t)
 	m.put(t, "shop", "three", "d")

@@ -21,7 +21,7 @@ export function avatar(user = '') {
 }
 
 /** verbs are the operations in the past tense. */
-export const verbs = { create: 'created', update: 'changed', delete: 'deleted', purge: 'purged' };
+export const verbs = { create: 'created', update: 'changed', delete: 'deleted', purge: 'purged', gap: 'not seen' };
 
 /** onlyStatus reports whether a change says nothing but what a controller reports. */
 export const onlyStatus = (c) => c.operation === 'update' && (c.changed ?? []).length > 0 && c.changed.every((f) => isStatus(f.path));
@@ -57,6 +57,7 @@ export function card(app, c, { object = false, actions = true } = {}) {
 
 /** summary shows the first field of a change on one line. */
 export function summary(c) {
+  if (c.gap) return h('span', { class: 'muted' }, c.gap.lost ? `since ${c.gap.since}: only the difference is known` : `since ${c.gap.since}: told afterwards`);
   const changed = (c.changed ?? []).toSorted((a, b) => isStatus(a.path) - isStatus(b.path)), [f] = changed;
   if (!f) return h('span', { class: 'muted' }, c.changedUnknown ? 'no longer known' : '');
   const short = f.path.length > 40 ? `…${split(f.path).slice(-2).join('')}` : f.path;

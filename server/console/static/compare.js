@@ -84,7 +84,7 @@ export class CompareView {
 
   #group(changes) {
     const objects = new Map();
-    for (const c of changes) {
+    for (const c of changes.filter((one) => !one.gap)) {
       const { apiVersion = '', resource, namespace = '', name } = c.object;
       const key = [apiVersion.split('/')[0], resource, namespace, name].join('/');
       if (!objects.has(key)) objects.set(key, []);
