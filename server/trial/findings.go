@@ -208,7 +208,7 @@ func (c *comparison) findNotRun() {
 		_, custom := c.trial.served.Definition(e.key.GroupResource)
 		switch {
 		case e.key.Group == gatewayAPIGroup || e.key.GroupResource == ingresses:
-			missing.Why = "no controller of " + plural(2, "", "gateways and ingresses") + " ran"
+			missing.Why = "no controller of ingresses and gateways ran"
 		case custom:
 			if c.managed(e) {
 				continue

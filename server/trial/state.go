@@ -137,7 +137,7 @@ func cronJobState(o map[string]any) state {
 	return state{}
 }
 
-// waitingReasons are those of containers that will not start by themselves, and what they wait for, as far as it is known.
+// startReasons are those of containers that wait while they start, as all do.
 var startReasons = []string{"ContainerCreating", "PodInitializing"}
 
 func podState(o map[string]any) state {

@@ -78,14 +78,11 @@ func (p *printer) held(all []trial.Hold) {
 	}
 	p.section("Held up")
 	for _, h := range all[:min(len(all), mostEvents)] {
-		by := h.Kind
-		if h.Kind == "other" {
-			by = ""
+		by := ""
+		if h.Kind != "other" {
+			by = strings.TrimSpace(h.Kind+" "+h.By) + ": "
 		}
-		if h.By != "" {
-			by += " " + h.By
-		}
-		p.paragraph("  ", strings.TrimSpace(fmt.Sprintf("%s  %s", h.At, named(&h.Object)))+": "+strings.TrimSpace(by+": "+h.Message+times(h.Times)))
+		p.paragraph("  ", fmt.Sprintf("%s  %s: %s%s%s", h.At, named(&h.Object), by, h.Message, times(h.Times)))
 	}
 	p.more(len(all) - mostEvents)
 }
