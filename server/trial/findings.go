@@ -2,7 +2,6 @@ package trial
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,8 +17,6 @@ import (
 type happened struct {
 	Event
 	shape string
-	path  string // of the involved object
-	alike int
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
@@ -239,5 +236,3 @@ func (c *comparison) managed(e *effect) bool {
 	}
 	return slices.ContainsFunc(e.Caused, func(o *Object) bool { return true })
 }
-
-func count(n int, one, more string) string { return fmt.Sprintf("%d %s", n, plural(n, one, more)) }

@@ -311,13 +311,6 @@ func (c *comparison) plant() {
 	c.result.Tree, c.result.Elsewhere = fold(tree), fold(elsewhere)
 }
 
-const (
-	// fewAlike objects that are alike are not folded, except Pods.
-	fewAlike = 3
-	// manyAlike objects in which the same fields were changed are folded even if they are in several namespaces or have several values.
-	manyAlike = 20
-)
-
 // mostApart is how many objects side by side are told apart by more than their kinds and what was done to them.
 const mostApart = 12
 

@@ -214,9 +214,7 @@ func addRows(rows []row, o *trial.Object, indent, namespace string) []row {
 	}
 	r := row{name: marks[o.Operation] + " " + indent + terminal.Printable(name), state: terminal.Printable(state), by: terminal.Printable(authors(o))}
 	fields := Fields(o.Diff[:min(len(o.Diff), mostFields)])
-	for _, line := range fields {
-		r.below = append(r.below, line)
-	}
+	r.below = append(r.below, fields...)
 	if more := len(o.Diff) - len(fields) + o.Omitted["diff"]; more > 0 {
 		r.below = append(r.below, fmt.Sprintf("… and %s", count(more, "more field", "more fields")))
 	}
