@@ -1,7 +1,7 @@
 // The frame: signing in, the sidebar, keys, and which view is open.
 
 import { hasToken, idOf, kinds, pathOf, request, asMetadata, signOut, trials, whenUnauthorized, whoami } from './api.js';
-import { takeFiles } from './changing.js';
+import { forget, takeFiles } from './changing.js';
 import { empty, failure, fill, h, icon } from './dom.js';
 import { help } from './help.js';
 import { ListView } from './list.js';
@@ -43,7 +43,8 @@ class App {
     this.time?.stop();
     this.time = null;
     removeEventListener('hashchange', this.#onhash);
-    document.onkeydown = null;
+    document.onkeydown = document.body.ondrop = document.body.ondragover = null;
+    forget(); // the next user may know nothing of it
     clearInterval(this.ticking);
     fill(document.body, signInPage(refused, (user) => this.#signedIn(user)));
   }
