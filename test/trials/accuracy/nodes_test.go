@@ -58,7 +58,7 @@ var nodes = []scenario{
 		setup:   workload{scenario: "removed", name: "web", image: "web:1", cpu: "100m", replicas: 4}.deployment(),
 		kubectl: []string{"delete", "node", "removed-a"},
 		verdict: trial.AtRest,
-		lasts:   time.Minute, // Pods without a node are deleted after 40 s
+		lasts:   90 * time.Second, // Pods without a node are deleted after 40 s, by a controller that looks every 20 s
 	},
 	{
 		name: "lost", shows: "a node that is lost, from which Pods are evicted",

@@ -48,7 +48,7 @@ var elsewhere = []replacement{
 var generated = map[string]bool{"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true, "kubeletEndpoint": true}
 
 // unordered are lists whose order has no meaning.
-var unordered = map[string]bool{"conditions": true, "endpoints": true}
+var unordered = map[string]bool{"conditions": true, "endpoints": true, "taints": true}
 
 // normal returns the value of a field without what is generated.
 func normal(field string, value any) any {
