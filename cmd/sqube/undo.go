@@ -98,7 +98,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 		if err := o.ask(o.mirror); err != nil {
 			return err
 		}
-		spec.Apply, spec.Partial, spec.Writes = false, false, o.apply
+		spec.Apply, spec.Partial, spec.Operations = false, false, o.apply
 	}
 	var err error
 	if len(args) == 0 {
@@ -113,7 +113,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	answer, err := o.post(cmd.Context(), &undo.Undo{Spec: spec})
-	if err == nil && spec.Writes {
+	if err == nil && spec.Operations {
 		err = undo.ApplyElsewhere(cmd.Context(), o.config, answer, func(ctx context.Context) (*undo.Undo, error) {
 			return o.post(ctx, &undo.Undo{Spec: spec})
 		})

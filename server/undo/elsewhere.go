@@ -91,7 +91,7 @@ func (p *planner) sourceVersion(ctx context.Context, revision int64) (there stri
 // behind is how long the mirror has to see a change, before it is asked for another plan.
 const behind = time.Second
 
-// ApplyElsewhere applies a plan with spec.writes in the cluster that config reaches, step by step, and sets the results. A step whose object has
+// ApplyElsewhere applies a plan with spec.operations in the cluster that config reaches, step by step, and sets the results. A step whose object has
 // changed since is planned again, and fails if that would do anything else or overwrite more. again returns a new plan.
 func ApplyElsewhere(ctx context.Context, config *rest.Config, u *Undo, again func(context.Context) (*Undo, error)) error {
 	auditID := string(uuid.NewUUID())

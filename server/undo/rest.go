@@ -91,12 +91,10 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
 	switch {
-	case undo.Spec.Writes && !c.Mirror:
-		return refuse("spec.writes is for mirrors of other clusters")
-	case undo.Spec.Operations && !undo.Spec.Apply:
-		return p.tell(ctx, steps)
-	case undo.Spec.Writes && !undo.Spec.Apply:
+	case undo.Spec.Operations && !undo.Spec.Apply && c.Mirror:
 		return p.addWrites(planning, steps)
+	case undo.Spec.Operations && !undo.Spec.Apply:
+		return p.tell(planning, steps)
 	case undo.Spec.Apply && c.Mirror:
 		return apierrors.NewMethodNotSupported(changes.GroupVersion.WithResource(Resource).GroupResource(), "apply: this is a mirror of another cluster; there, sqube undo --mirror applies the plan")
 	}

@@ -24,8 +24,7 @@ type Spec struct {
 	Changes    *ChangeSelector  `json:"changes,omitempty" doc:"The changes to take back, whatever they are of. It must have user, impersonatedUser, fieldManager, auditID, transaction, since or afterRevision."`
 	Force      bool             `json:"force,omitempty" doc:"Overwrite later changes by others."`
 	Apply      bool             `json:"apply,omitempty" doc:"Apply the plan, all of it or nothing, as one transaction, unless that has no room for it. Otherwise it is only returned."`
-	Operations bool             `json:"operations,omitempty" doc:"Also return what the steps of the plan write, to try it on a copy."`
-	Writes     bool             `json:"writes,omitempty" doc:"Without apply, in a mirror of another cluster: return also what each step writes there, for sqube undo --mirror."`
+	Operations bool             `json:"operations,omitempty" doc:"Without apply: also return what the steps of the plan write, to try it on a copy; in a mirror, to apply it in the cluster itself."`
 	Partial    bool             `json:"partial,omitempty" doc:"With apply: apply the plan step by step, and go on after a step that fails."`
 }
 
@@ -103,7 +102,7 @@ type Step struct {
 	Result    Result                `json:"result,omitempty" doc:"done, failed or notTried; absent if the plan is not applied."`
 	Message   string                `json:"message,omitempty" doc:"Why the step failed, or what it had to do differently."`
 	Operation *apiextensionsv1.JSON `json:"operation,omitempty" doc:"With spec.operations: the step as an operation of a Transaction. Steps of objects that can have secret values have none."`
-	Write     *Write                `json:"write,omitempty" doc:"With spec.writes, what the step writes."`
+	Write     *Write                `json:"write,omitempty" doc:"With spec.operations, in a mirror of another cluster: what the step writes there, for sqube undo --mirror."`
 
 	work    *work
 	failure error // the last one
