@@ -16,7 +16,7 @@ const (
 	quiet     = 30 * time.Millisecond
 	firstStep = 100 * time.Millisecond
 	lastStep  = 2 * time.Second
-	speed     = 100
+	speed     = 30
 )
 
 // door lets connections from outside of a bubble in to a server inside of it. Its channels are made outside: a goroutine of the bubble that waits

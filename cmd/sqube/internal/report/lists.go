@@ -63,13 +63,17 @@ func (p *printer) pending(all []trial.PendingPod) {
 	}
 	p.section("Pending at the end")
 	for _, pod := range all[:min(len(all), mostEvents)] {
-		which := named(&pod.Pod)
-		if pod.Alike > 0 {
-			which = fmt.Sprintf("%d Pods such as %s/%s", pod.Alike+1, pod.Pod.Namespace, pod.Pod.Name)
-		}
-		p.paragraph("  ", fmt.Sprintf("%s, since %s: %s", which, pod.Since, pod.Reason))
+		p.paragraph("  ", fmt.Sprintf("%s, since %s: %s", such(&pod.Pod, pod.Alike+1), pod.Since, pod.Reason))
 	}
 	p.more(len(all) - mostEvents)
+}
+
+// such names one of so many objects.
+func such(o *trial.Reference, n int) string {
+	if n < 2 {
+		return named(o)
+	}
+	return fmt.Sprintf("%d %ss such as %s/%s", n, o.Kind, o.Namespace, o.Name)
 }
 
 func (p *printer) held(all []trial.Hold) {
@@ -99,10 +103,27 @@ func (p *printer) evicted(all []trial.Eviction) {
 		return
 	}
 	p.section("Evicted")
-	for _, e := range all[:min(len(all), mostEvents)] {
-		p.paragraph("  ", fmt.Sprintf("%s  %s: %s", e.At, named(&e.Pod), e.Reason))
+	first, alike := grouped(all, func(e *trial.Eviction) string { return e.Reason })
+	for i, e := range first[:min(len(first), mostEvents)] {
+		p.paragraph("  ", fmt.Sprintf("%s  %s: %s", e.At, such(&e.Pod, alike[i]), e.Reason))
 	}
-	p.more(len(all) - mostEvents)
+	p.more(len(first) - mostEvents)
+}
+
+// grouped returns the first of those that have the same key, and how many have it.
+func grouped[T any](all []T, key func(*T) string) (first []*T, alike []int) {
+	places := map[string]int{}
+	for i := range all {
+		k := key(&all[i])
+		place, known := places[k]
+		if !known {
+			place = len(first)
+			places[k] = place
+			first, alike = append(first, &all[i]), append(alike, 0)
+		}
+		alike[place]++
+	}
+	return first, alike
 }
 
 func (p *printer) fights(all []trial.Fight) {
@@ -160,20 +181,22 @@ func (p *printer) events(r *trial.Result) {
 		return
 	}
 	p.section("New in Events")
-	shown, more := 0, 0
 	var normal []string
-	for _, e := range all {
-		switch {
-		case e.Type != "Warning":
+	warnings := slices.DeleteFunc(slices.Clone(all), func(e trial.Event) bool {
+		if e.Type != "Warning" {
 			normal = addNew(normal, e.Reason)
-		case shown == mostEvents:
-			more++
-		default:
-			shown++
-			p.paragraph("  ", fmt.Sprintf("%s  %s  %s: %s%s", e.At, e.Reason, named(&e.Object), e.Message, times(e.Times)))
 		}
+		return e.Type != "Warning"
+	})
+	first, alike := grouped(warnings, func(e *trial.Event) string { return e.Reason + " " + e.Object.Kind + " " + e.Message })
+	for i, e := range first[:min(len(first), mostEvents)] {
+		repeated := ""
+		if alike[i] == 1 {
+			repeated = times(e.Times)
+		}
+		p.paragraph("  ", fmt.Sprintf("%s  %s  %s: %s%s", e.At, e.Reason, such(&e.Object, alike[i]), e.Message, repeated))
 	}
-	p.more(more)
+	p.more(len(first) - mostEvents)
 	if len(normal) > 0 {
 		text := "normal: " + strings.Join(normal[:min(len(normal), mostKinds)], ", ")
 		if len(normal) > mostKinds {
