@@ -24,7 +24,8 @@ var replacements = []replacement{
 	{regexp.MustCompile(`\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b`), "{address}"},
 	{regexp.MustCompile(`-----BEGIN CERTIFICATE-----[^"]*-----END CERTIFICATE-----\n?`), "{certificate}"},
 	{regexp.MustCompile(`-` + letter + `{5}\b`), "-{random}"},
-	{regexp.MustCompile(`(-\d{8})\b`), "-{minute}"}, // of a CronJob's Job
+	{regexp.MustCompile(`(-\d{8})\b`), "-{minute}"},                 // of a CronJob's Job
+	{regexp.MustCompile(`^\(combined from similar events\): `), ""}, // it depends on how many there have been
 	{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access-{random}"},
 }
 

@@ -58,7 +58,7 @@ spec:
 		lasts:   50 * time.Second,
 	},
 	{
-		name: "fight", shows: "two controllers that fight over a field",
+		name: "fight", shows: "two service accounts that fight over a field, as controllers do",
 		setup: "{apiVersion: v1, kind: ConfigMap, metadata: {name: shared, namespace: fight}, data: {owner: nobody}}",
 		script: `
 set -e
