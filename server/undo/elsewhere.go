@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/history"
@@ -86,6 +87,50 @@ func (p *planner) sourceVersion(ctx context.Context, revision int64) (there stri
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("revision %d of the mirror is none of the cluster: try again", revision))
 	}
 	return there, nil
+}
+
+// addGaps notes what the mirror has not seen of the objects of a plan, since the version before the first change that it takes back.
+func (p *planner) addGaps(ctx context.Context, status *Status) error {
+	first, q, resources := int64(0), history.Query{Resource: &sqlstore.Gaps}, map[string]bool{}
+	for _, revisions := range p.selection.undone {
+		for revision := range revisions {
+			if first == 0 || revision < first {
+				first = revision
+			}
+		}
+	}
+	if first == 0 {
+		return nil
+	}
+	err := p.past.log.Store.Changes(ctx, history.Query{After: first - 1, Before: first + 1}, func(c *history.Change) error {
+		q.After = c.Replaces
+		return nil
+	})
+	if err != nil {
+		return apistorage.ClientError(err)
+	}
+	for i := range status.Plan {
+		if status.Plan[i].Action != Leave {
+			resources[status.Plan[i].work.full()] = true
+		}
+	}
+	err = p.past.log.Store.Changes(ctx, q, func(c *history.Change) error {
+		var gap changes.Gap
+		if err := c.Load(ctx); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(c.Value, &gap); err != nil || !gap.Lost {
+			return err
+		}
+		for _, name := range gap.Resources {
+			if resource, _, _ := strings.Cut(name, " in "); resources[resource] {
+				status.Notes = append(status.Notes, fmt.Sprintf("from %s to %s the mirror has not seen what happened to %s: who made the changes until then is not known",
+					gap.Since.UTC().Format(time.RFC3339), gap.Until.UTC().Format(time.RFC3339), resource))
+			}
+		}
+		return nil
+	})
+	return apistorage.ClientError(err)
 }
 
 // behind is how long the mirror has to see a change, before it is asked for another plan.

@@ -90,6 +90,11 @@ func (undo *Undo) answer(ctx context.Context, c *Config, memory *budget, options
 		return err
 	}
 	undo.Status = Status{Plan: steps, Notes: p.selection.notes}
+	if c.Mirror {
+		if err := p.addGaps(planning, &undo.Status); err != nil {
+			return err
+		}
+	}
 	switch {
 	case undo.Spec.Operations && !undo.Spec.Apply && c.Mirror:
 		return p.addWrites(planning, steps)

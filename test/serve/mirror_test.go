@@ -397,7 +397,8 @@ func (m *mirrored) forgotten(t *testing.T) {
 	})
 	m.mirror.Start(t)
 	m.shows(t, "shop", "four", "c")
-	four, _ := m.history(t, "four")
+	four, last := m.history(t, "four")
+	contains(t, succeeds(t, []string{"undo", "configmap", "four", "-n", "shop", "--kubeconfig", m.mirror.Kubeconfig, "--before", last.Name}), "note: from 2", "the mirror has not seen what happened to configmaps", `.data.value: "c" → "a"`)
 	five, _ := m.history(t, "five")
 	harness.Retry(t, "the ConfigMap is another one", func() error {
 		six, err := m.here.CoreV1().ConfigMaps("shop").Get(t.Context(), "six", metav1.GetOptions{})
