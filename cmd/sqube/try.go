@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -267,15 +266,11 @@ func (o *applyOptions) filesInWords() string {
 	return inWords(words)
 }
 
-var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:=,@%+]+$`)
-
 // inWords returns a command as a shell takes it.
 func inWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
-		if quoted[i] = word; !plainWord.MatchString(word) {
-			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
+		quoted[i] = shell(word)
 	}
 	return strings.Join(quoted, " ")
 }
