@@ -115,6 +115,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("a key before it expires: %d", r.StatusCode)
 		}
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		refused("a key that has expired", post(p, second))
 		if done != 2 {
 			t.Errorf("of two keys, %d are done", done)
