@@ -41,22 +41,28 @@ const (
 	// startPercent is GOGC while a server starts: with the default, collections take a quarter of the start, with this there are few after
 	// the libraries are initialized.
 	startPercent = 400
+	// sparingPercent is that of a server that spares memory rather than CPU: a mirror, whose start is a copy of a whole cluster.
+	sparingPercent = 100
 )
 
-// paceCollector sets GOGC to startPercent. It returns a function, to be called when the server is ready, that adjusts GOGC as
+// paceCollector sets GOGC to startPercent, or sparingPercent. It returns a function, to be called when the server is ready, that adjusts GOGC as
 // described above until ctx ends. cached returns the size of the cached objects in bytes.
-func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
+func paceCollector(sparing bool) (pace func(ctx context.Context, cached func() int64)) {
 	if os.Getenv("GOGC") != "" {
 		return func(context.Context, func() int64) {}
 	}
-	debug.SetGCPercent(startPercent)
+	start := startPercent
+	if sparing {
+		start = sparingPercent
+	}
+	debug.SetGCPercent(start)
 	return func(ctx context.Context, cached func() int64) {
 		collected := make(chan struct{}, 1)
 		notifyCollections(ctx, collected)
 		quiet := time.NewTimer(quietInterval)
 		defer quiet.Stop()
-		percent, collections := startPercent, uint64(0) // seen so far
-		frequent := 0                                   // collections in a row
+		percent, collections := start, uint64(0) // seen so far
+		frequent := 0                            // collections in a row
 		for at := time.Now(); ; {
 			var h heap
 			headroom := int64(0) // the usual one
@@ -96,7 +102,7 @@ func paceCollector() (pace func(ctx context.Context, cached func() int64)) {
 			}
 			collections = h.collections
 			if headroom == 0 {
-				headroom = usualHeadroom(h.live, cached(), frequent > busyAfter)
+				headroom = usualHeadroom(h.live, cached(), frequent > busyAfter && !sparing)
 			}
 			next := int(max(100*headroom/max(h.live, 1<<20), 1)) // with 0, collections would never pause
 			// Setting it stops the world for a moment, so it changes in coarse steps.

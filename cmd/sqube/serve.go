@@ -179,7 +179,7 @@ func (o *serveOptions) run(ctx context.Context) (err error) {
 	defer stop()
 	limitMemory()
 	go watchMemoryLimit(ctx)
-	pace := paceCollector()
+	pace := paceCollector(o.server.Mirror != nil)
 	o.store.FollowerMemory, o.store.HeartbeatResource = watchMemory(), apistorage.HeartbeatResource
 	var store *sqlstore.Store
 	process := server.Process{

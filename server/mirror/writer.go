@@ -14,7 +14,7 @@ import (
 const (
 	// linger is how long an event may wait for others, so that they are written together, and in the order of their resourceVersions whichever
 	// watch was faster; most is how many wait.
-	linger, most = 200 * time.Millisecond, 200
+	linger, most = 500 * time.Millisecond, 200
 	// saving is how often the state is written.
 	saving = 15 * time.Second
 	// gathering is how long gaps of several resources are gathered, which mostly have one cause.
