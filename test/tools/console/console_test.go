@@ -2,7 +2,6 @@ package console
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -391,12 +390,7 @@ func TestKeyboard(t *testing.T) {
 func TestManyPods(t *testing.T) {
 	const pods = 10000
 	newNamespace(t, "many")
-	t.Cleanup(func() { // trials copy all there is
-		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
-		if err := as("").CoreV1().Pods("many").DeleteCollection(context.Background(), at, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	removesPods(t, "many")
 	work := make(chan int)
 	var makers sync.WaitGroup
 	for range 16 {

@@ -169,3 +169,13 @@ func setConfigMap(t testing.TB, user, namespace, name, value string) {
 	_, err = configMaps.Update(t.Context(), m, metav1.UpdateOptions{})
 	must(t, err)
 }
+
+// removesPods removes the Pods of a namespace at the end of a test: trials copy all there is.
+func removesPods(t *testing.T, namespace string) {
+	t.Cleanup(func() {
+		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+		if err := as("").CoreV1().Pods(namespace).DeleteCollection(context.Background(), at, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
