@@ -129,13 +129,19 @@ func (c *cluster) mapping(text string) (*meta.RESTMapping, error) {
 	return c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }
 
+// servedIn returns a resource in a version if that is served, or else in the preferred one.
+func servedIn(mapper meta.RESTMapper, resource schema.GroupResource, version string) (schema.GroupVersionResource, error) {
+	served, err := mapper.ResourceFor(resource.WithVersion(version))
+	if meta.IsNoMatchError(err) {
+		served, err = mapper.ResourceFor(resource.WithVersion(""))
+	}
+	return served, err
+}
+
 // get returns an object as it was at a revision, 0 for now, in a version of the API if that is served, or else in the preferred one. It is
 // nil if there was none.
 func (c *cluster) get(ctx context.Context, resource schema.GroupResource, version, namespace, name string, revision int64) (map[string]any, error) {
-	served, err := c.mapper.ResourceFor(resource.WithVersion(version))
-	if meta.IsNoMatchError(err) {
-		served, err = c.mapper.ResourceFor(resource.WithVersion(""))
-	}
+	served, err := servedIn(c.mapper, resource, version)
 	if err != nil {
 		return nil, err
 	}

@@ -242,7 +242,7 @@ func (s *agentServer) events(ctx context.Context, c *agentCall, in eventsInput) 
 	for {
 		r := c.read(corev1.SchemeGroupVersion.WithResource("events"), namespace, at).SetHeader("Accept", asJSON).Param("limit", strconv.Itoa(mostRows))
 		if token != "" {
-			r = c.read(corev1.SchemeGroupVersion.WithResource("events"), namespace, 0).SetHeader("Accept", asJSON).Param("limit", strconv.Itoa(mostRows)).Param("continue", token)
+			r = r.Param("continue", token)
 		}
 		text, err := answer(r.Param("fieldSelector", fields.AndSelectors(terms...).String()).Do(ctx))
 		if err != nil {
@@ -252,7 +252,7 @@ func (s *agentServer) events(ctx context.Context, c *agentCall, in eventsInput) 
 		if err := json.Unmarshal(text, &page); err != nil {
 			return nil, err
 		}
-		all = append(all, page.Items...)
+		all, at = append(all, page.Items...), 0 // the token has it
 		if token = page.Continue; token == "" || len(all) >= mostEvents {
 			break
 		}

@@ -132,29 +132,17 @@ type stand struct {
 	mapper meta.RESTMapper
 	live   dynamic.Interface
 
-	now map[standKey]*unstructured.Unstructured // what check has found
-}
-
-type standKey struct {
-	schema.GroupResource
-	namespace, name string
-}
-
-func (k standKey) String() string {
-	if k.namespace == "" {
-		return k.GroupResource.String() + " " + k.name
-	}
-	return k.GroupResource.String() + " " + k.namespace + "/" + k.name
+	now map[named]*unstructured.Unstructured // what check has found
 }
 
 // key returns how check names an object; that of an object whose kind the cluster does not have is empty.
-func (s *stand) key(object *unstructured.Unstructured) standKey {
+func (s *stand) key(object *unstructured.Unstructured) named {
 	kind := object.GroupVersionKind()
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return standKey{}
+		return named{}
 	}
-	return standKey{mapping.Resource.GroupResource(), object.GetNamespace(), object.GetName()}
+	return named{mapping.Resource.GroupResource(), object.GetNamespace(), object.GetName()}
 }
 
 // rules are resources whose objects decide what happens to others: in the namespaces of these, and in the cluster.
@@ -169,23 +157,23 @@ var (
 
 // check returns an error if an object that the change touches, or one that decides what becomes of it, is not as it was copied.
 func (s *stand) check(ctx context.Context, touched []trial.Reference) error {
-	s.now = map[standKey]*unstructured.Unstructured{}
-	var look []standKey // without a name, all of a resource
+	s.now = map[named]*unstructured.Unstructured{}
+	var look []named // without a name, all of a resource
 	for _, t := range touched {
 		group, _ := schema.ParseGroupVersion(t.APIVersion)
-		look = append(look, standKey{schema.GroupResource{Group: group.Group, Resource: t.Resource}, t.Namespace, t.Name})
+		look = append(look, named{schema.GroupResource{Group: group.Group, Resource: t.Resource}, t.Namespace, t.Name})
 		if t.Namespace == "" {
 			continue
 		}
-		look = append(look, standKey{schema.GroupResource{Resource: "namespaces"}, "", t.Namespace})
+		look = append(look, named{schema.GroupResource{Resource: "namespaces"}, "", t.Namespace})
 		for _, rule := range rulesOfNamespaces {
-			look = append(look, standKey{rule, t.Namespace, ""})
+			look = append(look, named{rule, t.Namespace, ""})
 		}
 	}
 	for _, rule := range rulesOfCluster {
-		look = append(look, standKey{rule, "", ""})
+		look = append(look, named{rule, "", ""})
 	}
-	seen := map[standKey]bool{}
+	seen := map[named]bool{}
 	var changed []string
 	for _, k := range look {
 		if seen[k] {
@@ -206,7 +194,7 @@ func (s *stand) check(ctx context.Context, touched []trial.Reference) error {
 }
 
 // differs returns which of the objects that k names are not as they were copied.
-func (s *stand) differs(ctx context.Context, k standKey) (names []string, err error) {
+func (s *stand) differs(ctx context.Context, k named) (names []string, err error) {
 	before, err := s.before(ctx, k)
 	if err != nil {
 		return nil, err
@@ -233,12 +221,12 @@ func (s *stand) differs(ctx context.Context, k standKey) (names []string, err er
 }
 
 // before returns objects as they were copied.
-func (s *stand) before(ctx context.Context, k standKey) (map[standKey]*unstructured.Unstructured, error) {
-	all := map[standKey]*unstructured.Unstructured{}
+func (s *stand) before(ctx context.Context, k named) (map[named]*unstructured.Unstructured, error) {
+	all := map[named]*unstructured.Unstructured{}
 	const live = "SELECT id, namespace, name, value FROM log WHERE api_group = ? AND resource = ? AND replaced_by IS NULL AND (namespace = ? OR ? = '') AND (name = ? OR ? = '')"
-	err := s.copied.Query(ctx, live, []any{k.Group, k.Resource, k.namespace, k.namespace, k.name, k.name}, func(row dialect.Row) error {
+	err := s.copied.Query(ctx, live, []any{k.resource.Group, k.resource.Resource, k.namespace, k.namespace, k.name, k.name}, func(row dialect.Row) error {
 		var id int64
-		var key standKey
+		var key named
 		var value []byte
 		if err := row.Scan(&id, &key.namespace, &key.name, &value); err != nil {
 			return err
@@ -248,7 +236,7 @@ func (s *stand) before(ctx context.Context, k standKey) (map[standKey]*unstructu
 			return err
 		}
 		object.SetResourceVersion(strconv.FormatInt(id, 10))
-		key.GroupResource = k.GroupResource
+		key.resource = k.resource
 		all[key] = object
 		return nil
 	})
@@ -256,22 +244,19 @@ func (s *stand) before(ctx context.Context, k standKey) (map[standKey]*unstructu
 }
 
 // current returns objects as they are, in the version in which they were copied.
-func (s *stand) current(ctx context.Context, k standKey, before map[standKey]*unstructured.Unstructured) (map[standKey]*unstructured.Unstructured, error) {
+func (s *stand) current(ctx context.Context, k named, before map[named]*unstructured.Unstructured) (map[named]*unstructured.Unstructured, error) {
 	version := ""
 	for _, object := range before {
 		version = object.GroupVersionKind().Version
 	}
-	served, err := s.mapper.ResourceFor(k.WithVersion(version))
-	if meta.IsNoMatchError(err) {
-		served, err = s.mapper.ResourceFor(k.WithVersion(""))
-	}
+	served, err := servedIn(s.mapper, k.resource, version)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all := map[standKey]*unstructured.Unstructured{}
+	all := map[named]*unstructured.Unstructured{}
 	client := s.live.Resource(served).Namespace(k.namespace)
 	if k.name != "" {
 		object, err := client.Get(ctx, k.name, metav1.GetOptions{})
@@ -287,7 +272,7 @@ func (s *stand) current(ctx context.Context, k standKey, before map[standKey]*un
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		all[standKey{k.GroupResource, o.GetNamespace(), o.GetName()}] = o
+		all[named{k.resource, o.GetNamespace(), o.GetName()}] = o
 	}
 	return all, nil
 }

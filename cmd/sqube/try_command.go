@@ -64,10 +64,8 @@ func kubectlLines(kubectl string, words []string) [][]string {
 	words = slices.Delete(slices.Clone(words), drain, drain+1)
 	var nodes []string
 	for _, word := range words[1:] {
-		if name, ok := strings.CutPrefix(strings.TrimPrefix(word, "nodes/"), "node/"); (ok || name != word) && !strings.HasPrefix(word, "-") {
-			nodes = append(nodes, name)
-		} else if !strings.HasPrefix(word, "-") && word != "node" && word != "nodes" && word != "no" {
-			nodes = append(nodes, word)
+		if !strings.HasPrefix(word, "-") && !slices.Contains([]string{"node", "nodes", "no"}, word) {
+			nodes = append(nodes, strings.TrimPrefix(strings.TrimPrefix(word, "nodes/"), "node/"))
 		}
 	}
 	return [][]string{append([]string{kubectl, "drain", "--ignore-daemonsets", "--delete-emptydir-data", "--force"}, nodes...), append([]string{kubectl}, words...)}

@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sqube/sqube/test/harness"
 )
 
 // program returns trials whose program is a shell script.
@@ -76,10 +77,10 @@ func TestTrialEnds(t *testing.T) {
 		close(ended)
 	}()
 	var pid []byte
-	for pid == nil {
+	harness.Eventually(t, "the trial runs", func() bool {
 		pid, _ = os.ReadFile(filepath.Join(folder, "pid"))
-		time.Sleep(time.Millisecond)
-	}
+		return pid != nil
+	})
 	if code, answer := ask(t.Context(), trials, "POST", TrialsPath, someChange); code != http.StatusTooManyRequests {
 		t.Errorf("a second trial at the same time: %d %s", code, answer)
 	}

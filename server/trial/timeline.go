@@ -55,7 +55,7 @@ func (c *comparison) follow() error {
 				return
 			}
 			at := c.after(c.trial, w.at)
-			if len(all) > 0 && time.Duration(all[len(all)-1].At/Duration(time.Second)) == time.Duration(at/Duration(time.Second)) {
+			if len(all) > 0 && all[len(all)-1].At/Duration(time.Second) == at/Duration(time.Second) {
 				all = all[:len(all)-1] // of one second, the last
 			}
 			all = append(all, Moment{At: at, Object: e.Reference, Text: said})
