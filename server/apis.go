@@ -170,7 +170,7 @@ func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct
 	config := aggregation.Config{
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained, Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: installed,
-		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
+		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.filesInMemory(), Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
 	}
 	if !b.options.mayCallServices() {
 		config.Refusal = b.options.refusal("aggregated API servers", "'*'")

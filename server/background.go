@@ -73,7 +73,7 @@ func newBootstrap(ctx context.Context, b *base, s *security, a *apis) (*bootstra
 	return bootstrap.New(bootstrap.Config{
 		Loopback: b.loopback.Config(), Informers: b.informers, ServerID: b.id, KubeletClient: pki.KubeletClientName, RBAC: s.authorization.RBAC, Stored: storeDefaults(ctx, b, s),
 		Services: bootstrap.Services{IPRange: o.serviceRange, SecondaryIPRange: o.secondRange, NodePort: o.KubernetesServiceNodePort, Repair: a.resources.Repair.Run},
-		Endpoint: endpoint, InMemory: o.InMemory, Seldom: o.seldom(),
+		Endpoint: endpoint, InMemory: o.filesInMemory(), Seldom: o.seldom(),
 		Authentication: clusterauthenticationtrust.ClusterAuthenticationInfo{
 			ClientCA:                         s.authentication.UserCA,
 			RequestHeaderUsernameHeaders:     headers.UsernameHeaders,

@@ -80,6 +80,9 @@ func (b *base) end() error {
 // newBase returns what it has made of a base also with an error, so that the caller can end it.
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, err error) {
 	b = &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
+	if o.Hosted != nil {
+		b.connections = o.Hosted.Connections
+	}
 	b.fresh = store.Stats().Revision <= sqlstore.EmptyRevision
 	b.written = newWritten(o, b.fresh)
 	if b.debugSocket, err = listenProfiling(o.Features.DebugSocketPath); err != nil {
@@ -144,8 +147,12 @@ func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI
 		return nil, fmt.Errorf("--service-cluster-ip-range %s has no usable address: %w", o.ServiceClusterIPRange, err)
 	}
 	var shared pki.SharedStore
+	sealer := o.sealer
+	if o.Hosted != nil {
+		sealer = o.Hosted.Sealer
+	}
 	if !o.InMemory { // a copy in memory has keys of its own
-		if shared, err = sharedkeys.Open(ctx, store, o.sealer); err != nil {
+		if shared, err = sharedkeys.Open(ctx, store, sealer); err != nil {
 			return nil, err
 		}
 	}
@@ -154,10 +161,15 @@ func ensurePKI(ctx context.Context, o *Options, store *sqlstore.Store) (*pki.PKI
 		names = slices.Concat(names, []string{o.AdvertiseAddress.String()})
 	}
 	options := pki.Options{
-		BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, Server: o.URL(), InMemory: o.InMemory,
+		BindAddress: o.Serving.BindAddress, ServiceIP: serviceIP, InMemory: o.filesInMemory(),
 		ServingCertFile: o.Serving.ServerCert.CertKey.CertFile, ExtraNames: names, SharedStore: shared,
 	}
-	if !o.KeysVary {
+	if o.Hosted != nil {
+		options.ServerCA = o.Hosted.CA
+	} else {
+		options.Server = o.URL() // the administrator's kubeconfig is for it
+	}
+	if !o.KeysVary && o.Hosted == nil {
 		keys := o.Access.ClusterKeys(filepath.Join(o.DataDir, "pki"))
 		options.Guard = &sharedkeys.Guard{Store: store, Keys: keys, Replace: o.ReplaceKeys}
 	}

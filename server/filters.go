@@ -120,6 +120,12 @@ func (s *Server) withFilters(handler http.Handler, api *handlers.API) http.Handl
 		func(h http.Handler) http.Handler {
 			return apifilters.WithAuthorization(h, s.authorization.Authorizer, serializer)
 		},
+		func(h http.Handler) http.Handler {
+			if o.Fleet == nil {
+				return h
+			}
+			return o.Fleet.Subresources(h)
+		},
 		func(h http.Handler) http.Handler { return s.history.transactions.Join(h, longRunning) },
 		s.withAuthor,
 		s.withWriteLimits,

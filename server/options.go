@@ -92,6 +92,10 @@ type Options struct {
 	// Divert is asked about each webhook of a copy that the server may not call, and can give it an address that it may call. Optional.
 	Divert  func(Diverted)
 	allowed sync.Map // more of Outbound
+	// Fleet is what the server hosts beside its own cluster; nil for nothing.
+	Fleet Fleet
+	// Hosted is set for a cluster that another server hosts.
+	Hosted *Hosted
 	// Serving is the port and its TLS.
 	Serving *genericoptions.SecureServingOptions
 	// AdvertiseAddress is the address at which the cluster reaches this server; nil to detect it.

@@ -39,7 +39,7 @@ func newPhase() phase {
 // dropTimeout is how long clients have to read the rest of their responses with Options.DropConnections.
 const dropTimeout = time.Second
 
-// Run serves on listener until ctx ends. The server then becomes unready, and drains after the shutdown delay: it accepts no new
+// Run serves on listener, or without one what ServeHTTP gets, until ctx ends. The server then becomes unready, and drains after the shutdown delay: it accepts no new
 // requests, ends watches and lets running requests finish. Run returns when everything has stopped, or with an error that
 // names what did not stop within --shutdown-grace-period. It must be called only once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
@@ -60,12 +60,14 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if err := s.audit.Start(); err != nil {
 		return err
 	}
-	server := s.httpServer()
-	tasks.start("serving", func() {
-		if err := server.ServeTLS(s.connections.Listen(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
-			fail("serving", err)
-		}
-	})
+	server := s.httpServer() // unused without a listener
+	if listener != nil {
+		tasks.start("serving", func() {
+			if err := server.ServeTLS(s.connections.Listen(listener), "", ""); !errors.Is(err, http.ErrServerClosed) {
+				fail("serving", err)
+			}
+		})
+	}
 	if s.debugSocket != nil {
 		tasks.start("debug socket", func() { fail("serving --debug-socket-path", s.serveProfiling(background)) })
 	}
@@ -91,7 +93,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	s.inFlight.drain(grace, s.phase.drain)
 	end := server.Shutdown
-	if s.options.DropConnections {
+	switch {
+	case listener == nil:
+		end = s.options.Hosted.Answered
+	case s.options.DropConnections:
 		end = func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, dropTimeout)
 			defer cancel()
@@ -133,7 +138,16 @@ func (n notice) Enqueue() {
 
 // start starts everything that runs alongside requests.
 func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, error)) {
-	tasks.start("serving certificate", func() { s.serving.Run(ctx) })
+	if s.options.Hosted == nil {
+		tasks.start("serving certificate", func() { s.serving.Run(ctx) })
+	}
+	if fleet := s.options.Fleet; fleet != nil {
+		tasks.start("hosted clusters", func() {
+			if s.bootstrap.Wait(ctx) == nil && s.crd.Wait(ctx) {
+				fail("hosting clusters", fleet.Run(ctx, s))
+			}
+		})
+	}
 	changed := make(notice, 1)
 	s.authentication.UserCA.AddListener(changed)
 	tasks.start("certificates", func() {

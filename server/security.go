@@ -48,6 +48,9 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Hosted != nil && o.Hosted.Users != nil {
+		s.authentication.Authenticator = hostedUsers{own: s.authentication.Authenticator, host: o.Hosted.Users}
+	}
 	if s.authorization.RBAC {
 		if s.limiter, err = writelimits.New(b.store, b.informers.Rbac().V1()); err != nil {
 			return nil, err
@@ -57,7 +60,7 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {
 		pair = pki.Pair{CertFile: given.CertFile, KeyFile: given.KeyFile}
 	}
-	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.InMemory})
+	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.filesInMemory(), AnyClientCA: o.Fleet != nil})
 	return s, err
 }
 

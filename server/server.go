@@ -64,5 +64,8 @@ func (s *Server) build(ctx context.Context, o *Options, store *sqlstore.Store) (
 	}
 	s.loopback.SetHandler(handler)
 	s.handler = s.inFlight.count(handler)
+	if o.Fleet != nil {
+		s.handler = o.Fleet.Door(s.handler)
+	}
 	return nil
 }

@@ -49,6 +49,8 @@ type serveOptions struct {
 	agents servedAgents
 
 	simulatedNodes int // the flag --simulated-nodes
+
+	fleet fleetOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -122,6 +124,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.database.addFlags(state)
 	state.BoolVar(&o.server.InMemory, "in-memory", false, "Keep the database and the keys in memory only, for tests. The only file on disk is admin.kubeconfig under --data-dir, which the server removes when it stops.")
 	o.addSimulatedNodesFlag(state)
+	o.fleet.addFlags(sections.FlagSet("Hosted clusters"))
 	o.copied.addFlags(state, o.server)
 	state.DurationVar(&o.store.Timeout, "datastore-timeout", sqlstore.DefaultTimeout, "How long a request waits for the database, at least 1s. Then it gets 503 or 504 and Retry-After. The server recovers by itself when the database is back.")
 	o.cacheSize.Quantity = *resource.NewQuantity(sqlstore.DefaultCacheBytes, resource.BinarySI)
@@ -160,6 +163,7 @@ func (o *serveOptions) complete() error {
 	}
 	o.datastore.Timeout, o.datastore.NoSync = o.store.Timeout, o.envtest
 	o.server.SharedDatastore = o.datastore.Shared()
+	o.completeFleet()
 	return errors.Join(errs...)
 }
 

@@ -22,8 +22,11 @@ import (
 // reserved reports whether a group is sqube's: that of its rows that are no objects of the API, or one that ends with it, such as its API's.
 // Nobody else can define resources there. A definition that is there already is not served, and can only be deleted.
 func reserved(group string) bool {
-	return group == sqlstore.InternalGroup || strings.HasSuffix(group, "."+sqlstore.InternalGroup)
+	return group == sqlstore.InternalGroup || strings.HasSuffix(group, "."+sqlstore.InternalGroup) && group != fleetGroup
 }
+
+// fleetGroup is that of hosted clusters, whose definitions the server itself installs.
+const fleetGroup = "fleet." + sqlstore.InternalGroup
 
 const reservedMessage = "the API groups " + sqlstore.InternalGroup + " and *." + sqlstore.InternalGroup + " are reserved for sqube"
 

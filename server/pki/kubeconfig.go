@@ -146,6 +146,9 @@ func (p *PKI) setEntry(config *clientcmdapi.Config, server, user string, cert, k
 // Trusted returns the certificates that clients need to verify the serving certificate, in PEM. If the operator provides the
 // serving certificate, they include its chain, whose last certificate may be its CA's.
 func (p *PKI) Trusted() ([]byte, error) {
+	if p.opts.ServerCA != nil {
+		return p.opts.ServerCA, nil
+	}
 	if p.opts.ServingCertFile == "" || p.opts.ServingCertFile == p.Serving.CertFile {
 		return p.trust, nil
 	}

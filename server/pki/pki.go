@@ -34,6 +34,10 @@ type Options struct {
 	// too. PKI.Serving is still created.
 	ServingCertFile string
 
+	// ServerCA verifies the server at which clients are told to find this one, in PEM, if that is another server, which passes requests on. CA
+	// only issues client certificates then.
+	ServerCA []byte
+
 	// SharedStore keeps the files that all servers of the cluster share. If nil, files are not shared.
 	SharedStore SharedStore
 	// Guard decides whether the shared files may be used. If nil, any may.

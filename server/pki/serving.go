@@ -33,8 +33,10 @@ type ServingConfig struct {
 	// ClientCA has the authorities of client certificates. Authentication verifies the certificates, since clients may also
 	// authenticate without one.
 	ClientCA dynamiccertificates.CAContentProvider
-	TLS      *tls.Config // versions, ciphers, curves and protocols
-	InMemory bool        // as in Options
+	// AnyClientCA lets clients send certificates of other authorities too, which the server passes requests on for.
+	AnyClientCA bool
+	TLS         *tls.Config // versions, ciphers, curves and protocols
+	InMemory    bool        // as in Options
 }
 
 // NamedPair is a certificate for some names.
@@ -77,6 +79,17 @@ func NewServing(c ServingConfig) (*Serving, error) {
 		return nil, fmt.Errorf("setting up TLS with %s: %w", c.Pair.CertFile, err)
 	}
 	s.config.GetConfigForClient = s.controller.GetConfigForClient
+	if c.AnyClientCA {
+		s.config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			config, err := s.controller.GetConfigForClient(hello)
+			if err != nil {
+				return nil, err
+			}
+			any := config.Clone()
+			any.ClientCAs = nil // a client sends only certificates of the authorities that it is told
+			return any, nil
+		}
+	}
 	return s, nil
 }
 

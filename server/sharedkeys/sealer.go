@@ -54,21 +54,35 @@ func (o Options) Load() (*Sealer, error) {
 		if err != nil || len(key) != keySize {
 			return nil, fmt.Errorf("%s %s: key %d is not %d bytes in base64; %s", flag, o.KeyFile, i+1, keySize, o.hint())
 		}
-		block, err := aes.NewCipher(key)
+		transformer, err := newTransformer(key)
 		if err != nil {
 			return nil, err
 		}
-		transformer, err := aestransformer.NewGCMTransformer(block)
-		if err != nil {
-			return nil, err
-		}
-		transformers = append(transformers, value.PrefixTransformer{Transformer: transformer})
+		transformers = append(transformers, transformer)
 	}
 	if len(transformers) == 0 {
 		return nil, fmt.Errorf("%s %s holds no key; %s", flag, o.KeyFile, o.hint())
 	}
 	wrongKey := errors.New(flag + " " + o.KeyFile + " can't decrypt the cluster's keys in the database: they were encrypted with another key; use the file that the other servers have")
 	return &Sealer{value.NewPrefixTransformers(wrongKey, transformers...)}, nil
+}
+
+// NewSealer returns a sealer with one key of 32 bytes.
+func NewSealer(key []byte) (*Sealer, error) {
+	transformer, err := newTransformer(key)
+	if err != nil {
+		return nil, err
+	}
+	return &Sealer{value.NewPrefixTransformers(errors.New("the cluster's keys were encrypted with another key"), transformer)}, nil
+}
+
+func newTransformer(key []byte) (value.PrefixTransformer, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return value.PrefixTransformer{}, err
+	}
+	transformer, err := aestransformer.NewGCMTransformer(block)
+	return value.PrefixTransformer{Transformer: transformer}, err
 }
 
 func (o Options) hint() string {

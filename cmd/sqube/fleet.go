@@ -1,0 +1,59 @@
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
+	"github.com/sqube/sqube/server"
+	"github.com/sqube/sqube/server/controllers"
+	"github.com/sqube/sqube/server/controlplane"
+	"github.com/sqube/sqube/server/fleet"
+	"github.com/sqube/sqube/server/fleet/v1alpha1"
+	"github.com/sqube/sqube/sqlstore"
+	"github.com/sqube/sqube/sqlstore/apistorage"
+)
+
+// fleetOptions are the flags for clusters that the server hosts.
+type fleetOptions struct {
+	enabled bool
+	domain  string
+}
+
+func (o *fleetOptions) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.enabled, "clusters", false, "Host clusters: each object of the kind Cluster (fleet.sqube.io) is a cluster with a database of its own, at /clusters/NAMESPACE/NAME of this server.")
+	fs.StringVar(&o.domain, "cluster-domain", "", "Domain under which each hosted cluster also has a host name: NAME.NAMESPACE.DOMAIN. The names must lead to this server.")
+}
+
+// completeFleet has the server host clusters with --clusters.
+func (o *serveOptions) completeFleet() {
+	if !o.fleet.enabled {
+		return
+	}
+	o.server.Fleet = fleet.New(fleet.Config{
+		Databases: datastore.NewFiles(filepath.Join(o.server.DataDir, "clusters")), Options: o.hostedOptions, Domain: o.fleet.domain,
+	})
+}
+
+// hostedOptions returns the options of the server of a cluster.
+func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqlstore.Options, error) {
+	made, host := server.NewOptions(), o.server
+	made.DataDir = filepath.Join(host.DataDir, "clusters", c.Status.Database)
+	made.Serving.BindAddress, made.Serving.BindPort = host.Serving.BindAddress, host.Serving.BindPort
+	made.AdvertiseAddress, made.ExternalHost = host.AdvertiseAddress, host.ExternalHost
+	made.ServiceClusterIPRange = host.ServiceClusterIPRange
+	made.ConsoleTry = false
+	switch c.Spec.Controllers {
+	case v1alpha1.ControllersNone:
+		made.Controllers = []string{"-" + controllers.All}
+		made.Admission.Disable("ServiceAccount")
+	case v1alpha1.ControllersAll:
+		if err := controlplane.All(made); err != nil {
+			return nil, sqlstore.Options{}, err
+		}
+	}
+	stored := o.store
+	stored.FollowerMemory, stored.HeartbeatResource = 0, apistorage.HeartbeatResource
+	return made, stored, made.Complete()
+}
