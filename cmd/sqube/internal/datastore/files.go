@@ -44,7 +44,9 @@ func (f *Files) Open(ctx context.Context, id string, o sqlstore.Options) (*sqlst
 }
 
 // Remove implements fleet.Databases.
-func (f *Files) Remove(_ context.Context, id string) error { return os.RemoveAll(filepath.Dir(f.path(id))) }
+func (f *Files) Remove(_ context.Context, id string) error {
+	return os.RemoveAll(filepath.Dir(f.path(id)))
+}
 
 // IDs implements fleet.Databases.
 func (f *Files) IDs(context.Context) (ids []string, err error) {
