@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync/atomic"
+
+	"github.com/sqube/sqube/migrations"
 )
 
 // memories counts the in-memory databases that this process has created, to name them: SQLite finds them by name.
@@ -51,6 +53,5 @@ func (e *Engine) openMemory(ctx context.Context) (err error) {
 	}
 	e.writer.SetMaxOpenConns(1)
 	e.readers = e.writer
-	_, err = e.migrate(ctx)
-	return err
+	return e.migrate(ctx, migrations.Status{})
 }
