@@ -26,7 +26,7 @@ func BenchmarkReopen(b *testing.B) {
 	begin := cpu()
 	for b.Loop() {
 		many := sqlite.Options{Many: true}
-	e, err := sqlite.OpenWith(b.Context(), path, many)
+		e, err := sqlite.OpenWith(b.Context(), path, many)
 		harness.Must(b, err)
 		harness.Must(b, e.Close())
 	}
