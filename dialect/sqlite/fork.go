@@ -16,10 +16,9 @@ import (
 // nothing from the write-ahead log to the file but what was committed before, and does not begin the log again with what is not yet there.
 // So the file and the log, copied one after the other, are a state of the database, like those that a killed process leaves.
 
-// Fork makes a copy of the database, as it is now, at path, where nothing may be, and calls change with the copy, which is not synced to disk
-// until change has returned. If anything fails, the copy is removed; if the process dies, a part of it is left. The copy is no older state of
-// this database: its revisions go on from here. Writers do not wait.
-func (e *Engine) Fork(ctx context.Context, path string, change func(*Engine) error) error {
+// Clone makes a copy of the database, as it is now, at path, where nothing may be. Adopt makes a database of it. Writers do not wait. If it fails,
+// nothing is left.
+func (e *Engine) Clone(ctx context.Context, path string) error {
 	if err := e.place.check(); err != nil {
 		return err
 	}
@@ -30,20 +29,20 @@ func (e *Engine) Fork(ctx context.Context, path string, change func(*Engine) err
 		return failure("fork", err)
 	}
 	defer conn.Close()
-	if e.lock.Name() != e.path { // only on Linux is the file open apart from SQLite, which would lose its locks: see lockDatabase
-		return forkWith(ctx, path, change, func(*os.File) error {
+	return cloneTo(path, func(to *os.File) error {
+		if e.lock.Name() != e.path { // only on Linux is the file open apart from SQLite, which would lose its locks: see lockDatabase
 			_, err := conn.ExecContext(ctx, "VACUUM INTO ?", path)
 			return failure("fork", err)
-		})
-	}
-	if _, err := conn.ExecContext(ctx, "BEGIN; SELECT revision FROM counter"); err != nil {
-		return failure("fork", err)
-	}
-	return forkWith(ctx, path, change, func(to *os.File) error { return copyFiles(to, e.lock, e.path) })
+		}
+		if _, err := conn.ExecContext(ctx, "BEGIN; SELECT revision FROM counter"); err != nil {
+			return failure("fork", err)
+		}
+		return copyFiles(to, e.lock, e.path)
+	})
 }
 
-// ForkFile is Fork of the file at path from, which exists and is not open. It returns dialect.ErrLocked if a process serves it.
-func ForkFile(ctx context.Context, from, path string, change func(*Engine) error) (err error) {
+// CloneFile is Engine.Clone of the file at path from, which is not open. It returns dialect.ErrLocked if a process serves it.
+func CloneFile(from, path string) (err error) {
 	if from, err = resolve(from); err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func ForkFile(ctx context.Context, from, path string, change func(*Engine) error
 	if err := checkComplete(from); err != nil {
 		return err
 	}
-	return forkWith(ctx, path, change, func(to *os.File) (err error) {
+	return cloneTo(path, func(to *os.File) (err error) {
 		file := lock
 		if file.Name() != from {
 			if file, err = os.Open(from); err != nil {
@@ -70,25 +69,26 @@ func ForkFile(ctx context.Context, from, path string, change func(*Engine) error
 	})
 }
 
+// cloneTo creates the file at path, and has fill copy a database to it.
+func cloneTo(path string, fill func(to *os.File) error) error {
+	to, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(to), to.Close()); err != nil {
+		return fmt.Errorf("copying a database to %s: %w", path, errors.Join(withHint(err), removeDatabase(path)))
+	}
+	return nil
+}
+
 // copyFiles copies the database in file, which is at from, and its write-ahead log.
 func copyFiles(to, file *os.File, from string) error {
 	return errors.Join(clone(to, file), copyLog(from+"-wal", to.Name()+"-wal"))
 }
 
-// forkWith is Fork with a copy that is made by fill.
-func forkWith(ctx context.Context, path string, change func(*Engine) error, fill func(to *os.File) error) (err error) {
-	to, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, removeDatabase(path))
-		}
-	}()
-	if err := errors.Join(fill(to), to.Close()); err != nil {
-		return fmt.Errorf("copying a database to %s: %w", path, withHint(err))
-	}
+// Adopt makes a database of a copy at path, which goes on at the revisions of the original: it is no older state of that. It calls change with
+// it, and then writes it to disk.
+func Adopt(ctx context.Context, path string, change func(*Engine) error) error {
 	e, _, err := open(ctx, path, Options{NoSync: true, Many: true})
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func forkWith(ctx context.Context, path string, change func(*Engine) error, fill
 	if err == nil {
 		err = change(e)
 	}
-	// Closing a copy moves its write-ahead log into the file, and says there that it is closed.
+	// Closing it moves its write-ahead log into the file, and says there that it is closed.
 	if err = errors.Join(err, e.Close()); err != nil {
 		return err
 	}

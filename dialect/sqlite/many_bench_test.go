@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,16 +76,16 @@ func BenchmarkFork(b *testing.B) {
 			to := filepath.Join(b.TempDir(), "fork.db")
 			defer reportCPU(b)()
 			for b.Loop() {
-				harness.Must(b, file.Fork(b.Context(), to, change))
+				harness.Must(b, errors.Join(file.Clone(b.Context(), to), sqlite.Adopt(b.Context(), to, change)))
 				harness.Must(b, os.Remove(to))
 			}
 		})
 		b.Run("memory/"+name, func(b *testing.B) {
 			defer reportCPU(b)()
 			for b.Loop() {
-				fork, err := memory.ForkMemory(b.Context(), change)
+				fork, err := memory.CloneMemory(b.Context())
 				harness.Must(b, err)
-				harness.Must(b, fork.Close())
+				harness.Must(b, errors.Join(change(fork), fork.Close()))
 			}
 		})
 	}

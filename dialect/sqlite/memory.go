@@ -44,15 +44,10 @@ func (e *Engine) CopyMemory(ctx context.Context, path string) error {
 	return err
 }
 
-// ForkMemory is Fork of a database in memory to another one in memory. It may be called in a bubble of testing/synctest that the original is not
-// in.
-func (e *Engine) ForkMemory(ctx context.Context, change func(*Engine) error) (*Engine, error) {
+// CloneMemory returns a copy of an in-memory database, in memory. It may be called in a bubble of testing/synctest that the original is not in.
+func (e *Engine) CloneMemory(ctx context.Context) (*Engine, error) {
 	fork := &Engine{memory: fmt.Sprintf("sqube-%d", memories.Add(1))}
-	err := fork.openCopy(ctx, e.memory)
-	if err == nil {
-		err = change(fork)
-	}
-	if err != nil {
+	if err := fork.openCopy(ctx, e.memory); err != nil {
 		return nil, fmt.Errorf("copying an in-memory database: %w", errors.Join(err, fork.Close()))
 	}
 	return fork, nil

@@ -177,12 +177,13 @@ func TestFork(t *testing.T) {
 			want = file.last
 		}
 		to := filepath.Join(t.TempDir(), "fork.db")
-		fork := func() error { return file.Fork(t.Context(), to, change) }
+		clone := func() error { return file.Clone(t.Context(), to) }
 		if i%2 == 1 { // it is asleep
 			harness.Must(t, file.Close())
-			fork = func() error { return sqlite.ForkFile(t.Context(), path, to, change) }
+			clone = func() error { return sqlite.CloneFile(path, to) }
 		}
-		harness.Must(t, fork())
+		harness.Must(t, clone())
+		harness.Must(t, sqlite.Adopt(t.Context(), to, change))
 		if i%2 == 1 {
 			file.Engine, err = sqlite.Open(t.Context(), path)
 			harness.Must(t, err)
@@ -199,23 +200,22 @@ func TestFork(t *testing.T) {
 		harness.Must(t, err)
 		file.check(t, opened, want, begins)
 
-		opened, err = memory.ForkMemory(t.Context(), change)
+		opened, err = memory.CloneMemory(t.Context())
 		harness.Must(t, err)
+		harness.Must(t, change(opened))
 		memory.check(t, opened, want, begins)
 	}
 	file.commit(t, row("things.example.com", "things", "ns/later", `{}`))
 	harness.Must(t, file.Close())
 	for _, at := range []int64{-1, file.last + 1} {
 		to := filepath.Join(t.TempDir(), "fork.db")
-		err := sqlite.ForkFile(t.Context(), path, to, func(c *sqlite.Engine) error {
+		harness.Must(t, sqlite.CloneFile(path, to))
+		err := sqlite.Adopt(t.Context(), to, func(c *sqlite.Engine) error {
 			_, err := origin.Fork(t.Context(), c, origin.At{Revision: at})
 			return err
 		})
 		if err == nil {
 			t.Errorf("a fork at revision %d succeeds", at)
-		}
-		if left, _ := filepath.Glob(to + "*"); len(left) > 0 {
-			t.Errorf("a fork that failed left %v", left)
 		}
 	}
 }
@@ -250,7 +250,8 @@ func TestForkWhileWritten(t *testing.T) {
 		before := acknowledged.Load()
 		to := filepath.Join(t.TempDir(), fmt.Sprint(i, ".db"))
 		var begins int64
-		err := e.Fork(t.Context(), to, func(c *sqlite.Engine) (err error) {
+		harness.Must(t, e.Clone(t.Context(), to))
+		err := sqlite.Adopt(t.Context(), to, func(c *sqlite.Engine) (err error) {
 			begins, err = origin.Fork(t.Context(), c, origin.At{})
 			return err
 		})
