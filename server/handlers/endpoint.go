@@ -83,7 +83,7 @@ func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handl
 	if err != nil {
 		return nil, nil, err
 	}
-	if store := storeOf(t.storage); store != nil && t.subresource == "" {
+	if store := StoreOf(t.storage); store != nil && t.subresource == "" {
 		LimitErrors(store)
 		sharePrinter(store)
 	}
