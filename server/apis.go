@@ -35,10 +35,11 @@ type apis struct {
 	groups      []*handlers.Group          // the built-in ones, apiextensions.k8s.io and history.sqube.io
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
+	installed   chan struct{} // closed once requests for aggregated APIs are proxied
 }
 
 func newAPIs(b *base, s *security) (_ *apis, err error) {
-	a := &apis{discovery: aggregated.NewResourceManager("apis")}
+	a := &apis{discovery: aggregated.NewResourceManager("apis"), installed: make(chan struct{})}
 	if a.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
 		return nil, err
 	}
@@ -53,8 +54,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 		return nil, err
 	}
 	b.ends("storage", func() error { a.resources.Destroy(); return nil })
-	installed := make(chan struct{}) // closed once requests for aggregated APIs are proxied
-	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
+	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, a.installed); err != nil {
 		return nil, err
 	}
 	definitions, err := handlers.GroupOf(a.crd.Group())
@@ -71,7 +71,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
-	a.aggregation, err = newAggregation(b, a, hooks, installed)
+	a.aggregation, err = newAggregation(b, a, hooks)
 	return a, err
 }
 
@@ -169,11 +169,11 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 	return crd.New(c)
 }
 
-func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {
+func newAggregation(b *base, a *apis, hooks webhookClient) (*aggregation.Aggregator, error) {
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained, Resolver: hooks.services,
-		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: installed,
+		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: a.installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
 	}
 	if !b.options.mayCallServices() {

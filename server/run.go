@@ -156,8 +156,15 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if s.fairness != nil {
 		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
-	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })
-	tasks.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
+	tasks.start("aggregation", func() { s.aggregation.Run(ctx, s.options.Later) })
+	tasks.start("bootstrap", func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if !s.later(ctx) {
+			cancel() // the hooks end without having begun
+		}
+		fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping))
+	})
 	if !virtual {
 		tasks.start("object counts", func() {
 			if s.bootstrap.Wait(ctx) == nil {
@@ -196,6 +203,20 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 		})
 	}
 	close(s.phase.started)
+}
+
+// later waits for Options.Later. It returns false if the server begins to stop before.
+func (s *Server) later(ctx context.Context) bool {
+	if s.options.Later == nil {
+		return true
+	}
+	select {
+	case <-s.options.Later:
+		return true
+	case <-s.phase.stopping:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // Upstream's watermarks of requests are those of the process.
