@@ -125,7 +125,7 @@ func newAdmission(b *base, s *security, a *apis, hooks webhookClient) (*admissio
 	return admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: s.authorization.Authorizer, Resources: a.versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
-		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.objects, Tracing: b.outbound.tracing,
+		ServerID: b.id, Drained: b.phase.running.Done(), Egress: b.outbound.objects, Tracing: b.outbound.tracing,
 		Published: func(ctx context.Context) bool { return a.crd.Wait(ctx) }, // built after the chain
 	})
 }
@@ -172,7 +172,7 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 func newAggregation(b *base, a *apis, hooks webhookClient) (*aggregation.Aggregator, error) {
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
-		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained, Resolver: hooks.services,
+		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.running.Done(), Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: a.installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.InMemory, Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
 	}

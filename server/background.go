@@ -104,7 +104,7 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 	return controllers.Config{
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
-		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.drained,
+		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.running.Done(),
 		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: b.informers.Sleep, Written: b.written.done, Metadata: a.crd.Metadata,
 		RootCA: rootCA, ServiceAccountKey: s.accounts.Key, Seldom: o.seldom(),
 	}, nil

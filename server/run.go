@@ -24,15 +24,18 @@ import (
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
-	started           chan struct{} // closed when everything that runs alongside requests has been started
-	stopping, drained chan struct{}
-	serving           context.Context // until draining
-	drain             context.CancelFunc
+	started  chan struct{} // closed when everything that runs alongside requests has been started
+	stopping chan struct{}
+	serving  context.Context // until draining
+	drain    context.CancelFunc
+	running  context.Context // until drained
+	end      context.CancelFunc
 }
 
 func newPhase() phase {
-	p := phase{started: make(chan struct{}), stopping: make(chan struct{}), drained: make(chan struct{})}
+	p := phase{started: make(chan struct{}), stopping: make(chan struct{})}
 	p.serving, p.drain = context.WithCancel(context.Background())
+	p.running, p.end = context.WithCancel(context.Background())
 	return p
 }
 
