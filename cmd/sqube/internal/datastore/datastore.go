@@ -28,7 +28,8 @@ type Datastore struct {
 	// Memory means a new in-memory database, instead of Path and DSN.
 	Memory bool
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
-	Timeout time.Duration
+	Timeout  time.Duration
+	clusters *Schemas // nil if it hosts no clusters
 	// NoSync lets the system decide when to write SQLite's file to disk: the data survives the process, but not the machine.
 	NoSync bool
 }
@@ -135,6 +136,8 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	switch {
 	case d.Memory:
 		engine, err = sqlite.OpenMemory(ctx)
+	case d.clusters != nil:
+		engine, err = d.clusters.open(ctx, d)
 	case d.DSN != "":
 		engine, err = postgres.OpenWithin(ctx, d.postgres(), d.Timeout)
 	default:
