@@ -153,7 +153,7 @@ func Remaining(engine Engine, current uint) (string, error) {
 
 // Remaining is the script for a schema with this status, "" if it is up to date. It returns ErrNewer if the schema is newer.
 func (s Status) Remaining(engine Engine) (string, error) {
-	newest, err := newest(engine)
+	newest, err := Newest(engine)
 	s.Newest = newest
 	switch {
 	case err != nil:

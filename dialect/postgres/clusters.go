@@ -50,6 +50,16 @@ func (h *Host) Acquire(ctx context.Context, id string) (owner Owner, mine bool, 
 	return Owner{URL: h.url}, true, nil
 }
 
+// Owner returns the URL of the server that owns a cluster and is alive, "" if there is none, or if it is this one.
+func (h *Host) Owner(ctx context.Context, id string) (url string, err error) {
+	err = h.reads.QueryRow(ctx, `SELECT s.url FROM fleet_clusters c JOIN fleet_servers s ON s.name = c.owner
+WHERE c.id = $1 AND s.name <> $2 AND s.renewed > clock_timestamp() - make_interval(secs => $3)`, id, h.name, lease.Seconds()).Scan(&url)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return url, failure(ctx, "read", err)
+}
+
 // claim writes this server into the row of a cluster, if that is free. takeover is set if a server had it before that is dead. Otherwise it
 // sets the owner.
 func (h *Host) claim(ctx context.Context, tx pgx.Tx, id string, owner *Owner) (free, takeover bool, err error) {

@@ -33,6 +33,8 @@ type Shared interface {
 	// Join has other servers know this one by its URL. lost is called when this server may no longer answer for a database that it has open,
 	// since another one may have taken it over: what it has in memory may be old.
 	Join(ctx context.Context, url string, lost func(id string)) error
+	// Owner returns the URL of the server that has a database open, "" if none has, or this one.
+	Owner(ctx context.Context, id string) (url string, err error)
 	// Holds reports whether this server may answer for a database that it has open.
 	Holds(id string) bool
 }

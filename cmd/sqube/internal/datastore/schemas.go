@@ -55,6 +55,9 @@ func (s *Schemas) Join(ctx context.Context, url string, lost func(id string)) er
 	return errors.Join(s.host.Join(ctx, url, lost), s.host.Sweep(ctx))
 }
 
+// Owner implements fleet.Shared.
+func (s *Schemas) Owner(ctx context.Context, id string) (string, error) { return s.host.Owner(ctx, id) }
+
 // Holds implements fleet.Shared.
 func (s *Schemas) Holds(id string) bool { return s.host.Holds(id) }
 
