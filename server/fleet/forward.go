@@ -122,17 +122,19 @@ var errMoved = errors.New("the server does not have the cluster any more")
 
 // forward passes a request on to the server at target, and returns false if it had no effect there and can be sent again.
 func (p *peers) forward(w http.ResponseWriter, r *http.Request, target, path, rawPath string) (done bool) {
+	kept := keep(r)
 	at, err := url.Parse(target)
 	if err != nil || at.Host == "" {
 		return false
 	}
-	kept := keep(r)
 	done = true
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1, Transport: p.streams, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(out *httputil.ProxyRequest) {
 			rewrite(out, at, path, rawPath)
-			out.Out.Body = kept.sent()
+			if out.In.ContentLength != 0 {
+				out.Out.Body = kept.sent()
+			}
 		},
 		ModifyResponse: func(response *http.Response) error {
 			if response.Header.Get(movedHeader) != "" {
@@ -140,10 +142,11 @@ func (p *peers) forward(w http.ResponseWriter, r *http.Request, target, path, ra
 			}
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			switch {
 			case r.Context().Err() != nil:
 			case kept.again() && repeatable(r, err):
+				r.Body = kept.sent() // for whoever serves it next
 				done = false
 			default:
 				unknown(w, r)
@@ -198,7 +201,7 @@ func rewrite(out *httputil.ProxyRequest, at *url.URL, path, rawPath string) {
 type body struct {
 	io.ReadCloser
 	kept  []byte // nil if it is too large
-	begun atomic.Bool
+	begun *atomic.Bool
 }
 
 // keep reads the body of a request, if it is not too large, so that it can be sent again.
@@ -206,28 +209,29 @@ func keep(r *http.Request) *body {
 	if known, ok := r.Body.(*body); ok {
 		return known
 	}
-	b := &body{ReadCloser: r.Body}
+	b := &body{ReadCloser: r.Body, begun: &atomic.Bool{}}
+	if b.ReadCloser == nil {
+		b.ReadCloser = http.NoBody
+	}
 	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+	case b.ReadCloser == http.NoBody || r.ContentLength == 0:
 		b.kept = []byte{}
 	case 0 < r.ContentLength && r.ContentLength <= maxKept:
 		if kept, err := io.ReadAll(r.Body); err == nil {
 			b.kept = kept
 		}
 	}
-	r.Body = b
+	r.Body = b.sent()
 	return b
 }
 
 // sent is the body for one attempt.
-func (b *body) sent() io.ReadCloser {
-	switch {
-	case len(b.kept) > 0:
-		return io.NopCloser(bytes.NewReader(b.kept))
-	case b.kept != nil:
-		return http.NoBody
+func (b *body) sent() *body {
+	next := &body{ReadCloser: b.ReadCloser, kept: b.kept, begun: b.begun}
+	if b.kept != nil {
+		next.ReadCloser = io.NopCloser(bytes.NewReader(b.kept))
 	}
-	return b
+	return next
 }
 
 // Read implements io.Reader.
