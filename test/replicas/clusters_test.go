@@ -67,6 +67,7 @@ func TestHostedClusters(t *testing.T) {
 		}
 	}
 	agree(t, clients)
+	databases(t, replicas[0].Datastore, 1)
 	lastWrites(t, replicas[0], clients[1])
 
 	replicas[0].Start(t)
@@ -76,6 +77,21 @@ func TestHostedClusters(t *testing.T) {
 		}
 	}
 	agree(t, clients)
+	if _, err := replicas[0].CoreV1().RESTClient().Delete().AbsPath(clustersPath + "/one").DoRaw(t.Context()); err != nil {
+		t.Error(err)
+	}
+	databases(t, replicas[0].Datastore, 0) // though another server has it awake
+}
+
+// databases checks how many clusters' databases there are.
+func databases(t *testing.T, datastore string, want int) {
+	t.Helper()
+	const count = "SELECT count(*), (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'sqube\\_%') FROM fleet_clusters"
+	harness.Eventually(t, fmt.Sprintf("there are %d databases", want), func() bool {
+		var listed, schemas int
+		harness.Must(t, harness.Connect(t, datastore).QueryRow(t.Context(), count).Scan(&listed, &schemas))
+		return listed == want && schemas == want
+	})
 }
 
 // agree writes through each server, while the other one watches, and reads through both.
