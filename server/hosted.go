@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -19,6 +21,8 @@ import (
 type Fleet interface {
 	// Door returns a handler that serves the requests for hosted clusters, and leaves others to next, the handler of the host.
 	Door(next http.Handler) http.Handler
+	// Admission returns an admission that checks writes of Clusters and ClusterPools too, before or after next.
+	Admission(next admission.Interface, authorizer authorizer.Authorizer) admission.Interface
 	// Subresources returns a handler that serves the subresources of Clusters, for users who may do so, and leaves others to next.
 	Subresources(next http.Handler) http.Handler
 	// Run hosts the clusters of a ready host until ctx ends, and returns when all of them have stopped.
@@ -111,18 +115,18 @@ func (h hostedUsers) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if err != nil || !hosts {
 		return own, ok, failed
 	}
-	who := &user.DefaultInfo{Name: outside(response.User.GetName()), Extra: response.User.GetExtra()}
+	who := &user.DefaultInfo{Name: NameInside(response.User.GetName()), Extra: response.User.GetExtra()}
 	for _, group := range response.User.GetGroups() {
 		if group != user.AllAuthenticated {
-			who.Groups = append(who.Groups, outside(group))
+			who.Groups = append(who.Groups, NameInside(group))
 		}
 	}
 	who.Groups = append(slices.Clip(who.Groups), user.AllAuthenticated)
 	return &authenticator.Response{User: who}, true, nil
 }
 
-// outside returns the name that a user or a group of the host has in a cluster.
-func outside(name string) string {
+// NameInside returns the name that a user or a group of the host has in a cluster.
+func NameInside(name string) string {
 	if strings.HasPrefix(name, "system:") {
 		return hostPrefix + name
 	}

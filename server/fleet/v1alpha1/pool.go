@@ -35,6 +35,7 @@ type ClusterPoolList struct {
 type ClusterPoolSpec struct {
 	// Replicas is how many clusters wait to be claimed.
 	//
+	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
