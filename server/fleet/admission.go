@@ -38,7 +38,7 @@ func (a *admitter) Handles(operation admission.Operation) bool {
 
 // Admit implements admission.MutationInterface.
 func (a *admitter) Admit(ctx context.Context, to admission.Attributes, o admission.ObjectInterfaces) error {
-	if object, ok := written(to, clusters); ok && to.GetSubresource() == "" {
+	if object, ok := written(to, resource); ok && to.GetSubresource() == "" {
 		if err := a.mark(ctx, to, object); err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func (a *admitter) Admit(ctx context.Context, to admission.Attributes, o admissi
 }
 
 // written returns the object of a write of a resource of the fleet.
-func written(to admission.Attributes, resource string) (*unstructured.Unstructured, bool) {
-	if r := to.GetResource(); r.Group != v1alpha1.GroupVersion.Group || r.Resource != resource {
+func written(to admission.Attributes, of string) (*unstructured.Unstructured, bool) {
+	if r := to.GetResource(); r.Group != v1alpha1.GroupVersion.Group || r.Resource != of {
 		return nil, false
 	}
 	object, ok := to.GetObject().(*unstructured.Unstructured)
@@ -114,8 +114,8 @@ func with(all, kept map[string]string, keys ...string) map[string]string {
 
 // Validate implements admission.ValidationInterface.
 func (a *admitter) Validate(ctx context.Context, to admission.Attributes, o admission.ObjectInterfaces) error {
-	for resource, path := range map[string][]string{clusters: {"spec", "from"}, pools: {"spec", "template", "spec", "from"}} {
-		if object, ok := written(to, resource); ok && to.GetSubresource() == "" {
+	for of, path := range map[string][]string{resource: {"spec", "from"}, pools: {"spec", "template", "spec", "from"}} {
+		if object, ok := written(to, of); ok && to.GetSubresource() == "" {
 			if err := a.mayCopy(ctx, to, object, path...); err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func (a *admitter) mayCopy(ctx context.Context, to admission.Attributes, object 
 	}
 	need := authorizer.AttributesRecord{
 		User: to.GetUserInfo(), APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version,
-		Resource: clusters, Namespace: to.GetNamespace(), ResourceRequest: true, Verb: "restore",
+		Resource: resource, Namespace: to.GetNamespace(), ResourceRequest: true, Verb: "restore",
 	}
 	if name, isFork, _ := unstructured.NestedString(from, "cluster", "name"); isFork {
 		need.Verb, need.Name = "fork", name
@@ -157,7 +157,7 @@ func (a *admitter) mayCopy(ctx context.Context, to admission.Attributes, object 
 			what = fmt.Sprintf("fork the cluster %q in the namespace %q", need.Name, need.Namespace)
 		}
 		return admission.NewForbidden(to, fmt.Errorf("user %q cannot %s, which needs the verb %q of the resource %q in the API group %q: %s",
-			to.GetUserInfo().GetName(), what, need.Verb, clusters, v1alpha1.GroupVersion.Group, reason))
+			to.GetUserInfo().GetName(), what, need.Verb, resource, v1alpha1.GroupVersion.Group, reason))
 	}
 	return nil
 }

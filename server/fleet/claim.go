@@ -138,7 +138,7 @@ func (f *Fleet) claimThis(ctx context.Context, c *cluster, pool *v1alpha1.Cluste
 		if lives := shorter(pool.Spec.ClaimTTL, asked); lives > 0 {
 			o.Status.Expires = &metav1.Time{Time: now.Add(lives)}
 		}
-		err = f.client.Put().Namespace(o.Namespace).Resource(clusters).Name(o.Name).SubResource("status").Body(o).Do(ctx).Into(o)
+		err = f.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).SubResource("status").Body(o).Do(ctx).Into(o)
 		switch {
 		case err == nil:
 			c.setClaimed()
@@ -184,7 +184,7 @@ func (f *Fleet) release(_ http.ResponseWriter, r *http.Request, name types.Names
 			return nil, err
 		}
 		if o.Status.ClaimedBy == "" || o.Status.ClaimedBy != caller.GetName() {
-			return nil, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource(clusters+"/release").GroupResource(), name.Name,
+			return nil, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource(resource+"/release").GroupResource(), name.Name,
 				fmt.Errorf("user %q has not claimed it", caller.GetName()))
 		}
 		if err := f.deleteCluster(r.Context(), o); !apierrors.IsConflict(err) {

@@ -54,18 +54,18 @@ type running struct {
 	took   time.Duration
 
 	mu       sync.Mutex
-	waiting  int           // for it to be awake
-	stopping bool          // no more requests may enter
-	parks    bool          // watches may wait until it is awake again
-	asked    bool          // somebody has requested something
-	requests int           // that run, except watches
-	watches  int           // that run
-	last     time.Time     // when a request came or ended
-	noted    time.Time     // the last that the status has, or will have
-	revision int64         // at the last look
-	napped   time.Time     // when it began to fall asleep
+	waiting  int                // for it to be awake
+	stopping bool               // no more requests may enter
+	parks    bool               // watches may wait until it is awake again
+	asked    bool               // somebody has requested something
+	requests int                // that run, except watches
+	watches  int                // that run
+	last     time.Time          // when a request came or ended
+	noted    time.Time          // the last that the status has, or will have
+	revision int64              // at the last look
+	napped   time.Time          // when it began to fall asleep
 	open     map[mark]time.Time // since when some of the watches have been open
-	quiet    chan struct{} // closed when stopping and nothing runs
+	quiet    chan struct{}      // closed when stopping and nothing runs
 }
 
 var (

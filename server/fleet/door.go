@@ -61,7 +61,12 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized")) // as in a cluster that does not know the user
 		return
 	}
-	s, leave, err := c.enter(r.Context(), server.Watches(r))
+	watches := server.Watches(r)
+	if watches && c.await(r) {
+		endWatch(w, r)
+		return
+	}
+	s, leave, err := c.enter(r.Context(), watches)
 	var elsewhere *Elsewhere
 	switch {
 	case errors.As(err, &elsewhere):
@@ -70,6 +75,9 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up: "+err.Error()))
 	default:
 		defer leave()
+		if watches {
+			defer c.watching(r)()
+		}
 		s.ServeHTTP(w, r)
 	}
 }

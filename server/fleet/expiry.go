@@ -75,7 +75,7 @@ func (f *Fleet) expire(ctx context.Context, o *v1alpha1.Cluster) error {
 // deleteCluster deletes a Cluster as it was read.
 func (f *Fleet) deleteCluster(ctx context.Context, o *v1alpha1.Cluster) error {
 	only := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}}
-	err := f.client.Delete().Namespace(o.Namespace).Resource(clusters).Name(o.Name).Body(only).Do(ctx).Error()
+	err := f.client.Delete().Namespace(o.Namespace).Resource(resource).Name(o.Name).Body(only).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

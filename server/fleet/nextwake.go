@@ -9,7 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/bootstrap/token/api"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 	"github.com/sqube/sqube/sqlstore"
@@ -94,8 +94,8 @@ func (m *moments) tokens(bootstrap bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return each(ctx, m, "", "secrets", func(s *corev1.Secret) {
 			switch s.Type {
-			case api.SecretTypeBootstrapToken:
-				ends, err := time.Parse(time.RFC3339, string(s.Data[api.BootstrapTokenExpirationKey]))
+			case bootstrapapi.SecretTypeBootstrapToken:
+				ends, err := time.Parse(time.RFC3339, string(s.Data[bootstrapapi.BootstrapTokenExpirationKey]))
 				if err == nil && bootstrap {
 					m.at(ends)
 				}

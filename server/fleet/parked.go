@@ -59,8 +59,12 @@ func markOf(r *http.Request) (m mark, revision int64, ok bool) {
 const accepted = time.Second
 
 // watching notes a watch that is open, until leave is called.
-func (r *running) watching(request *http.Request) (leave func()) {
+func (c *cluster) watching(request *http.Request) (leave func()) {
 	m, _, _ := markOf(request)
+	r := c.awake()
+	if r == nil {
+		return func() {}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.open) >= maxSeen {

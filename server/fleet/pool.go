@@ -204,7 +204,7 @@ func (f *Fleet) addMembers(ctx context.Context, pool *v1alpha1.ClusterPool, temp
 				Labels:      merged(pool.Spec.Template.Labels, v1alpha1.PoolLabel, pool.Name),
 				Annotations: merged(pool.Spec.Template.Annotations, v1alpha1.TemplateAnnotation, template),
 			}, Spec: pool.Spec.Template.Spec}
-			failure := f.client.Post().Namespace(pool.Namespace).Resource(clusters).Body(o).Do(ctx).Into(o)
+			failure := f.client.Post().Namespace(pool.Namespace).Resource(resource).Body(o).Do(ctx).Into(o)
 			if failure == nil {
 				f.known(o)
 				return
@@ -228,7 +228,7 @@ func merged(all map[string]string, key, value string) map[string]string {
 	return copied
 }
 
-// dropUnclaimed deletes clusters, unless they are claimed meanwhile.
+// dropUnclaimed deletes resource, unless they are claimed meanwhile.
 func (f *Fleet) dropUnclaimed(ctx context.Context, surplus []*cluster) (err error) {
 	for _, c := range surplus {
 		o, failed := f.get(ctx, c.name)
@@ -258,7 +258,7 @@ func (f *Fleet) warmUp(ctx context.Context, unclaimed []*cluster) {
 			continue
 		}
 		if n++; !runs {
-			go f.wakeUp(ctx, c)
+			go f.rouse(ctx, c)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // The resources of the fleet.
 const (
-	clusters = "clusters"
+	resource = "clusters"
 	pools    = "clusterpools"
 )
 
@@ -31,7 +31,7 @@ const workers = 8
 
 // item is something that the reconciler looks at: a Cluster, a ClusterPool, or the id of a deleted database.
 type item struct {
-	resource string // clusters, pools or databases
+	kind string // resource, pools or databases
 	types.NamespacedName
 }
 
@@ -45,7 +45,7 @@ func newQueue() queue {
 }
 
 // look has the reconciler look at a Cluster.
-func (f *Fleet) look(name types.NamespacedName) { f.queue.Add(item{clusters, name}) }
+func (f *Fleet) look(name types.NamespacedName) { f.queue.Add(item{resource, name}) }
 
 // lookAtPool has the reconciler look at a ClusterPool.
 func (f *Fleet) lookAtPool(name types.NamespacedName) { f.queue.Add(item{pools, name}) }
@@ -57,12 +57,12 @@ func (f *Fleet) reconcileAll(ctx context.Context) {
 	if err := f.scheduleRemovals(ctx); err != nil && ctx.Err() == nil {
 		slog.Error("the databases of deleted clusters can't be listed; they are removed after the next start", "error", err)
 	}
-	follow := func(resource string, example runtime.Object, o observed) {
-		list := cache.NewListWatchFromClient(f.client, resource, "", fields.Everything())
-		r := cache.NewReflectorWithOptions(list, example, o, cache.ReflectorOptions{Name: resource})
+	follow := func(of string, example runtime.Object, o observed) {
+		list := cache.NewListWatchFromClient(f.client, of, "", fields.Everything())
+		r := cache.NewReflectorWithOptions(list, example, o, cache.ReflectorOptions{Name: of})
 		running.Go(func() { r.RunWithContext(ctx) })
 	}
-	follow(clusters, &v1alpha1.Cluster{}, observed{see: func(object any) {
+	follow(resource, &v1alpha1.Cluster{}, observed{see: func(object any) {
 		o := object.(*v1alpha1.Cluster)
 		f.known(o)
 		f.look(nameOf(o))
@@ -116,8 +116,8 @@ func (f *Fleet) work(ctx context.Context) {
 			return
 		}
 		var err error
-		switch one.resource {
-		case clusters:
+		switch one.kind {
+		case resource:
 			err = f.reconcile(ctx, one.NamespacedName)
 		case pools:
 			err = f.reconcilePool(ctx, one.NamespacedName)
@@ -131,7 +131,7 @@ func (f *Fleet) work(ctx context.Context) {
 			f.queue.AddRateLimited(one)
 		default:
 			if f.queue.NumRequeues(one) > 0 { // most errors are gone at the second attempt
-				logFailure(one.resource+" are not as they should be; trying again", one.NamespacedName, err)
+				logFailure(one.kind+" are not as they should be; trying again", one.NamespacedName, err)
 			}
 			f.queue.AddRateLimited(one)
 		}
@@ -142,7 +142,7 @@ func (f *Fleet) work(ctx context.Context) {
 // get reads a Cluster.
 func (f *Fleet) get(ctx context.Context, name types.NamespacedName) (*v1alpha1.Cluster, error) {
 	o := &v1alpha1.Cluster{}
-	return o, f.client.Get().Namespace(name.Namespace).Resource(clusters).Name(name.Name).Do(ctx).Into(o)
+	return o, f.client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Into(o)
 }
 
 // made reads a Cluster, and waits until it has its database.
@@ -235,12 +235,12 @@ func (f *Fleet) runs(c *cluster) bool {
 }
 
 // recover wakes a cluster that was awake when this server, or the one that had it, was killed: nobody knows what it had to do.
-func (f *Fleet) recover(ctx context.Context, c *cluster, _ *v1alpha1.Cluster) { go f.wakeUp(ctx, c) }
+func (f *Fleet) recover(ctx context.Context, c *cluster, _ *v1alpha1.Cluster) { go f.rouse(ctx, c) }
 
-// wakeUp wakes a cluster that nobody has asked for. It falls asleep soon.
-func (f *Fleet) wakeUp(ctx context.Context, c *cluster) {
+// rouse wakes a cluster that nobody has asked for. It falls asleep soon.
+func (f *Fleet) rouse(ctx context.Context, c *cluster) {
 	if _, err := c.wake(ctx); err != nil && !errors.Is(err, errGone) {
-		c.fleet.queue.AddAfter(item{clusters, c.name}, time.Minute)
+		c.fleet.queue.AddAfter(item{resource, c.name}, time.Minute)
 	}
 }
 
@@ -253,7 +253,7 @@ func (f *Fleet) apply(ctx context.Context, c *cluster, o *v1alpha1.Cluster) {
 		r.change(after)
 		f.applyTo(ctx, c, r, o)
 	} else if due || after == 0 || c.warm() {
-		go f.wakeUp(ctx, c)
+		go f.rouse(ctx, c)
 	}
 	if due {
 		next = time.Time{}
@@ -283,7 +283,7 @@ func (f *Fleet) failed(ctx context.Context, o, before *v1alpha1.Cluster, err err
 func (f *Fleet) create(ctx context.Context, c *cluster, o *v1alpha1.Cluster) error {
 	id := o.Annotations[v1alpha1.DatabaseAnnotation]
 	if id == "" { // it was made by a server without --clusters
-		return f.client.Patch(types.MergePatchType).Namespace(o.Namespace).Resource(clusters).Name(o.Name).Body([]byte(`{"metadata":{"labels":{}}}`)).Do(ctx).Error()
+		return f.client.Patch(types.MergePatchType).Namespace(o.Namespace).Resource(resource).Name(o.Name).Body([]byte(`{"metadata":{"labels":{}}}`)).Do(ctx).Error()
 	}
 	restored, err := f.adopt(ctx, id)
 	switch {
@@ -355,7 +355,7 @@ func (f *Fleet) remove(ctx context.Context, c *cluster, o *v1alpha1.Cluster) err
 		return nil
 	}
 	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(one string) bool { return one == v1alpha1.Finalizer })
-	if err := f.client.Put().Namespace(o.Namespace).Resource(clusters).Name(o.Name).Body(o).Do(ctx).Into(o); err != nil && !apierrors.IsNotFound(err) {
+	if err := f.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).Body(o).Do(ctx).Into(o); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	f.event(o, "Normal", "Deleted", deletedMessage(keepDeleted(o)))

@@ -9,7 +9,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
@@ -163,13 +163,13 @@ func (n *news) writeTo(s *v1alpha1.ClusterStatus) {
 			s.NextWake = &metav1.Time{Time: a.next}
 		}
 		if a.bytes > 0 {
-			s.Bytes, s.Size = a.bytes, size(a.bytes)
+			s.Bytes, s.Size = a.bytes, forPeople(a.bytes)
 		}
 	}
 }
 
-// size returns a number of bytes for people, such as 1536Ki.
-func size(bytes int64) string {
+// forPeople returns a number of bytes for people, such as 1536Ki.
+func forPeople(bytes int64) string {
 	for _, unit := range []struct {
 		bytes int64
 		name  string
@@ -178,7 +178,7 @@ func size(bytes int64) string {
 			return fmt.Sprint((bytes+unit.bytes/2)/unit.bytes) + unit.name
 		}
 	}
-	return resource.NewQuantity(bytes, resource.BinarySI).String()
+	return quantity.NewQuantity(bytes, quantity.BinarySI).String()
 }
 
 // setReady sets the condition Ready, which follows from the phase.
@@ -204,5 +204,5 @@ func (f *Fleet) putStatus(ctx context.Context, o, before *v1alpha1.Cluster) erro
 	if apiequality.Semantic.DeepEqual(o.Status, before.Status) {
 		return nil
 	}
-	return f.client.Put().Namespace(o.Namespace).Resource(clusters).Name(o.Name).SubResource("status").Body(o).Do(ctx).Into(o)
+	return f.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).SubResource("status").Body(o).Do(ctx).Into(o)
 }
