@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/golang-migrate/migrate/v4/database"
-	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -167,13 +166,4 @@ func (s Status) Remaining(engine Engine) (string, error) {
 		s.Current--
 	}
 	return Remaining(engine, s.Current)
-}
-
-// Newest returns the last step that this binary knows.
-func Newest(engine Engine) (uint, error) {
-	steps, err := iofs.New(files, string(engine))
-	if err != nil {
-		return 0, err
-	}
-	return newest(steps)
 }
