@@ -59,7 +59,7 @@ func (f *Fleet) take(pool types.NamespacedName) (best *cluster, leave func()) {
 		if m := c.membership(); !m.ready || m.claimed || m.deleting || f.claimed.taken[c] {
 			continue
 		}
-		if is := c.awake() != nil; best == nil || is && !awake {
+		if is := c.current() != nil; best == nil || is && !awake {
 			best, awake = c, is
 		}
 		if awake {

@@ -290,8 +290,8 @@ func (c *cluster) end(ctx context.Context) {
 	c.fleet.alarms.set(&c.alarm, time.Time{}, c)
 }
 
-// awake returns what runs, nil if the cluster sleeps or is not awake yet.
-func (c *cluster) awake() *running {
+// current returns what runs, nil if the cluster sleeps or is not awake yet.
+func (c *cluster) current() *running {
 	c.mu.Lock()
 	r := c.running
 	c.mu.Unlock()

@@ -47,9 +47,6 @@ func (f *Fleet) sendEvents(ctx context.Context) {
 // tellOwner writes Events about what a person wants to know of a change of a status.
 func (f *Fleet) tellOwner(before, o *v1alpha1.Cluster) {
 	was, is := before.Status, o.Status
-	if was.Database == "" && is.Database != "" && o.Labels[v1alpha1.PoolLabel] == "" {
-		f.event(o, "Normal", "Created", "The cluster answers at "+is.URL+".")
-	}
 	if is.Phase == v1alpha1.PhaseFailed && is.Message != was.Message {
 		f.event(o, "Warning", "Failed", is.Message)
 	}

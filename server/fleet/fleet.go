@@ -106,7 +106,7 @@ func (f *Fleet) stopAll(ctx context.Context) {
 	f.mu.Lock()
 	var stopping sync.WaitGroup
 	for _, c := range f.clusters {
-		if c.awake() == nil {
+		if c.current() == nil {
 			continue
 		}
 		stopping.Go(func() {

@@ -61,7 +61,7 @@ const accepted = time.Second
 // watching notes a watch that is open, until leave is called.
 func (c *cluster) watching(request *http.Request) (leave func()) {
 	m, _, _ := markOf(request)
-	r := c.awake()
+	r := c.current()
 	if r == nil {
 		return func() {}
 	}

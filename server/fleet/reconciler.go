@@ -249,7 +249,7 @@ func (f *Fleet) apply(ctx context.Context, c *cluster, o *v1alpha1.Cluster) {
 	next := nextLook(o)
 	due := o.Status.NextWake != nil && !o.Status.NextWake.After(time.Now())
 	after := sleepsAfter(o)
-	if r := c.awake(); r != nil {
+	if r := c.current(); r != nil {
 		r.change(after)
 		f.applyTo(ctx, c, r, o)
 	} else if due || after == 0 || c.warm() {
@@ -290,7 +290,6 @@ func (f *Fleet) create(ctx context.Context, c *cluster, o *v1alpha1.Cluster) err
 	case err != nil:
 		return err
 	case restored:
-		f.event(o, "Normal", "Restored", "The deletion was undone: the cluster has its objects again.")
 	case o.Spec.From == nil:
 		err = f.config.Databases.Create(ctx, id)
 	default:
@@ -305,6 +304,11 @@ func (f *Fleet) create(ctx context.Context, c *cluster, o *v1alpha1.Cluster) err
 	}
 	o.Status.Database, o.Status.URL, o.Status.CABundle = id, f.url(c.name), ca
 	o.Status.Phase, o.Status.Message = v1alpha1.PhaseAsleep, ""
+	if restored {
+		f.event(o, "Normal", "Restored", "The deletion was undone: the cluster has its objects again.")
+	} else if o.Labels[v1alpha1.PoolLabel] == "" {
+		f.event(o, "Normal", "Created", "The cluster answers at "+o.Status.URL+".")
+	}
 	return nil
 }
 
