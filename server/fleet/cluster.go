@@ -152,11 +152,11 @@ func (c *cluster) run(ctx context.Context, r *running) {
 		c.couldNotWake(err)
 		return
 	}
-	r.last = time.Now()
-	r.noted = r.last
+	now := time.Now()
+	r.last, r.noted = now, now
 	close(r.ready)
 	c.woke(r)
-	r.ring(r.last)
+	r.ring(now)
 	if err := <-running; err != nil {
 		logFailure("a cluster ended with an error", c.name, err)
 	}
