@@ -63,6 +63,11 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	}
 	peers := f.others()
 	r = peers.receive(r)
+	watches := server.Watches(r)
+	if watches && c.await(r) {
+		endWatch(w, r)
+		return
+	}
 	var s *server.Server
 	var leave func()
 	var err error
@@ -71,13 +76,16 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		if peers.passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
 			return
 		}
-		s, leave, err = c.enter(r.Context(), server.Watches(r))
+		s, leave, err = c.enter(r.Context(), watches)
 	}
 	switch {
 	case err != nil:
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up: "+err.Error()))
 	default:
 		defer leave()
+		if watches {
+			defer c.watching(r)()
+		}
 		s.ServeHTTP(w, r)
 	}
 }
