@@ -21,9 +21,10 @@ type cluster struct {
 	fleet *Fleet
 	name  types.NamespacedName
 
-	mu      sync.Mutex
-	running *running // nil while it sleeps
-	gone    bool     // it is being deleted, and does not wake up any more
+	mu       sync.Mutex
+	database string   // its id, "" if there is none yet
+	running  *running // nil while it sleeps
+	gone     bool     // it is being deleted, and does not wake up any more
 }
 
 // running is a cluster that is not asleep.

@@ -49,6 +49,7 @@ type Fleet struct {
 	sealer   *sharedkeys.Sealer
 	hosting  chan struct{} // closed when the clusters are known
 	naps     *naps
+	peers    *peers // nil if no other server uses the database
 }
 
 // New returns a fleet of no clusters.
@@ -69,8 +70,12 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	if err := installDefinitions(ctx, host); err != nil {
 		return err
 	}
+	peers, err := f.join(ctx, host)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
-	f.host = host
+	f.host, f.peers = host, peers
 	f.mu.Unlock()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -80,7 +85,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	running.Go(func() { newReconciler(f).run(serving) })
 	<-serving.Done()
 	running.Wait()
-	f.stopAll(ctx)
+	f.stopAll(context.WithoutCancel(ctx)) // each bounds that itself
 	return nil
 }
 
@@ -112,7 +117,17 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 		c = &cluster{fleet: f, name: name}
 		f.clusters[name] = c
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.database = o.Status.Database
 	return c
+}
+
+// others are the other servers, once this one knows the clusters.
+func (f *Fleet) others() *peers {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.peers
 }
 
 // forget removes a cluster from the registry.
@@ -131,7 +146,7 @@ func (f *Fleet) url(name types.NamespacedName) string {
 const idle = 5 * time.Minute
 
 func logFailure(what string, name types.NamespacedName, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(*Elsewhere)) {
 		slog.Error(what, "cluster", name.String(), "error", err)
 	}
 }

@@ -2,7 +2,8 @@ package fleet
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,7 +88,9 @@ func (r *reconciler) work(ctx context.Context) {
 			return
 		}
 		if err := r.reconcile(ctx, name); err != nil {
-			logFailure("a cluster is not as it should be; trying again", name, err)
+			if !apierrors.IsConflict(err) { // another server has changed it
+				logFailure("a cluster is not as it should be; trying again", name, err)
+			}
 			r.queue.AddRateLimited(name)
 		} else {
 			r.queue.Forget(name)
@@ -130,7 +133,7 @@ func (r *reconciler) create(ctx context.Context, o *v1alpha1.Cluster) error {
 			return err
 		}
 	}
-	id := strings.ToLower(rand.Text()[:20])
+	id := databaseOf(o.UID)
 	if origin := o.Spec.From; origin == nil {
 		if err := r.config.Databases.Create(ctx, id); err != nil {
 			return err
@@ -145,6 +148,12 @@ func (r *reconciler) create(ctx context.Context, o *v1alpha1.Cluster) error {
 	}
 	o.Status.Database, o.Status.URL, o.Status.CABundle, o.Status.Phase = id, r.url(name), ca, v1alpha1.PhaseAsleep
 	return r.putStatus(ctx, o)
+}
+
+// databaseOf returns the id of a Cluster's database, the same on each server that makes it, if several do.
+func databaseOf(uid types.UID) string {
+	sum := sha256.Sum256([]byte(uid))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:20])
 }
 
 // copyInto makes a database from what a Cluster begins with.
