@@ -24,6 +24,7 @@ type cluster struct {
 	mu      sync.Mutex
 	running *running // nil while it sleeps
 	gone    bool     // it is being deleted, and does not wake up any more
+	identity
 }
 
 // running is a cluster that is not asleep.
@@ -67,6 +68,13 @@ func (c *cluster) enter(ctx context.Context, watch bool) (s *server.Server, leav
 			return nil, nil, ctx.Err()
 		}
 	}
+}
+
+// awake reports whether the cluster is awake, or nearly.
+func (c *cluster) awake() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running != nil
 }
 
 // wake returns when the cluster is awake.
@@ -140,6 +148,11 @@ func (c *cluster) run(ctx context.Context, r *running) {
 		ended <- err
 	}
 	if err != nil {
+		r.stop()
+		fail(errors.Join(err, <-ended))
+		return
+	}
+	if err := c.learn(r.server); err != nil {
 		r.stop()
 		fail(errors.Join(err, <-ended))
 		return

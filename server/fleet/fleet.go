@@ -47,13 +47,15 @@ type Fleet struct {
 	host     *server.Server // nil until Run
 	client   *rest.RESTClient
 	sealer   *sharedkeys.Sealer
+	guard    *guard
+	names    names
 	hosting  chan struct{} // closed when the clusters are known
 	naps     *naps
 }
 
 // New returns a fleet of no clusters.
 func New(c Config) *Fleet {
-	return &Fleet{config: c, clusters: map[types.NamespacedName]*cluster{}, hosting: make(chan struct{}),
+	return &Fleet{config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, hosting: make(chan struct{}),
 		waking: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), naps: newNaps()}
 }
 
@@ -63,7 +65,11 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	if f.client, err = newClient(host.Loopback("system:sqube:fleet", "system:masters")); err != nil {
 		return err
 	}
-	if f.sealer, err = newSealer(ctx, host.Store()); err != nil {
+	secret, err := secretOf(ctx, host.Store())
+	if err != nil {
+		return err
+	}
+	if f.sealer, err = sharedkeys.NewSealer(secret); err != nil {
 		return err
 	}
 	if err := installDefinitions(ctx, host); err != nil {
@@ -72,6 +78,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	f.mu.Lock()
 	f.host = host
 	f.mu.Unlock()
+	f.guard = newGuard(host, newPasses(secret))
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(host.Serving(), stop) // clusters end when the host drains, before its own connections do
@@ -112,6 +119,7 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 		c = &cluster{fleet: f, name: name}
 		f.clusters[name] = c
 	}
+	c.identify(o)
 	return c
 }
 

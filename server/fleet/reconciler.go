@@ -200,7 +200,9 @@ const statusTimeout = 10 * time.Second
 
 // woke writes that a cluster is awake.
 func (f *Fleet) woke(c *cluster, r *running) {
+	keys := c.identified().Keyring
 	go f.note(c.name, func(s *v1alpha1.ClusterStatus) {
+		s.ClientKey, s.AccountKey = keys.CA, keys.Accounts
 		s.Phase, s.Wakes, s.LastWakeMilliseconds = v1alpha1.PhaseAwake, s.Wakes+1, r.took.Milliseconds()
 	})
 }

@@ -220,6 +220,13 @@ type ClusterStatus struct {
 	//
 	// +optional
 	Database string `json:"database,omitempty"`
+	// ClientKey and AccountKey are the public keys that verify the client certificates and the service accounts' tokens that the cluster itself has
+	// issued, so that nobody else wakes it. They are known after it was awake for the first time.
+	//
+	// +optional
+	ClientKey []byte `json:"clientKey,omitempty"`
+	// +optional
+	AccountKey []byte `json:"accountKey,omitempty"`
 	// ForkedAt is the resourceVersion at which the cluster was forked or restored.
 	//
 	// +optional
