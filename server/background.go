@@ -44,6 +44,9 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 		return nil, err
 	}
 	if o := b.options.Mirror; o != nil {
+		if err = a.resources.Build(); err != nil { // it writes to all storages
+			return nil, err
+		}
 		if o.Copy.Importer, err = etcdimport.Over(b.objectCounter.stored(), b.encryption); err != nil {
 			return nil, err
 		}
@@ -123,7 +126,7 @@ func emptyHere(b *base, a *apis) func(context.Context, schema.GroupVersionResour
 // can't know.
 func storedHere(b *base, a *apis, resource schema.GroupVersionResource) (sqlstore.Resource, bool) {
 	name := resource.GroupResource()
-	ok := !a.aggregation.Proxies(resource.GroupVersion()) && (!crd.BuiltIn(name) || a.resources.Has(resource) && b.objectCounter.has(name))
+	ok := !a.aggregation.Proxies(resource.GroupVersion()) && (!crd.BuiltIn(name) || a.resources.Stores(resource))
 	return sqlstore.Resource{Group: name.Group, Name: name.Resource}, ok
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -59,6 +60,9 @@ func (s *Server) ServingCA() ([]byte, error) { return s.pki.Trusted() }
 
 // Store is the server's store.
 func (s *Server) Store() *sqlstore.Store { return s.store }
+
+// Changes is the log of the server's changes.
+func (s *Server) Changes() *changes.Log { return s.history.log }
 
 // Serving ends when the server begins to drain.
 func (s *Server) Serving() context.Context { return s.phase.serving }
@@ -119,7 +123,7 @@ func (s *Server) Visitors() authenticator.Request {
 		if err != nil || !ok || anonymous(response.User) {
 			return nil, false, err
 		}
-		return &authenticator.Response{User: Visitor(response.User)}, true, nil
+		return &authenticator.Response{User: Guest(response.User)}, true, nil
 	})
 }
 
@@ -131,9 +135,9 @@ func anonymous(who user.Info) bool {
 // before those that begin with hostPrefix, so that no two users have one name.
 const hostPrefix = "host:"
 
-// Visitor returns a user of the host as the clusters know them: without a UID, and without what Kubernetes says of a token in
+// Guest returns a user of the host as the clusters know them: without a UID, and without what Kubernetes says of a token in
 // extra fields, which is about objects of the host.
-func Visitor(who user.Info) *user.DefaultInfo {
+func Guest(who user.Info) *user.DefaultInfo {
 	made := &user.DefaultInfo{Name: outside(who.GetName())}
 	for _, group := range who.GetGroups() {
 		if group != user.AllAuthenticated {

@@ -249,13 +249,10 @@ func whileEmpty(b *base, a *apis) lazyinformer.Sleep {
 // servedKinds returns the kinds of the built-in resources that are served.
 func (a *apis) servedKinds() map[schema.GroupVersionKind]bool {
 	served := map[schema.GroupVersionKind]bool{}
-	for _, group := range a.groups() {
-		name := group.PrioritizedVersions[0].Group // events of both groups have the type of one
-		for version, storages := range group.VersionedResourcesStorageMap {
-			for _, storage := range storages {
-				if kinds, _, err := group.Scheme.ObjectKinds(storage.New()); err == nil { // others have no kind
-					served[schema.GroupVersionKind{Group: name, Version: version, Kind: kinds[0].Kind}] = true
-				}
+	for _, group := range a.groups {
+		for _, version := range group.Versions {
+			for _, resource := range version.Resources {
+				served[version.WithKind(resource.Object)] = true // events of both groups have the type of one
 			}
 		}
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -114,8 +113,10 @@ func whileEmpty(store *sqlstore.Store) lazyinformer.Sleep {
 // serve makes the handlers of definitions, and behind them those of custom resources.
 func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handlers.API {
 	t.Helper()
-	api, err := handlers.New(handlers.Config{
-		Groups:              []*genericapiserver.APIGroupInfo{s.Group()},
+	group, err := handlers.GroupOf(s.Group())
+	harness.Must(t, err)
+	return handlers.New(handlers.Config{
+		Groups:              []*handlers.Group{group},
 		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
 		TypeConverter:       managedfields.NewDeducedTypeConverter(),
 		EquivalentResources: runtime.NewEquivalentResourceRegistry(),
@@ -126,8 +127,6 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 
 		CustomConversionFailures: s.ConversionFailures,
 	})
-	harness.Must(t, err)
-	return api
 }
 
 // chain adds the filters that put the user and the RequestInfo into each request's context.

@@ -34,6 +34,12 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 		switch info.Resource + "/" + info.Subresource {
 		case "clusters/kubeconfig":
 			serve = f.kubeconfig
+		case "clusters/state":
+			serve = f.state
+		case "clusters/sleep":
+			serve = f.sleep
+		case "clusters/wake":
+			serve = f.wakeUp
 		default:
 			next.ServeHTTP(w, r)
 			return
@@ -43,7 +49,11 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 			codecs.WriteError(w, r, err)
 			return
 		}
-		responsewriters.WriteRawJSON(http.StatusCreated, answer, w)
+		code := http.StatusCreated
+		if r.Method == http.MethodGet {
+			code = http.StatusOK
+		}
+		responsewriters.WriteRawJSON(code, answer, w)
 	})
 }
 
@@ -75,7 +85,7 @@ func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.Na
 	caller, _ := request.UserFrom(r.Context())
 	rights := []right{{Verb: "create", Resource: resource, Subresource: "kubeconfig", Name: name.Name}}
 	administer := right{Verb: administerVerb, Resource: resource, Name: name.Name}
-	visitor := server.Visitor(caller)
+	visitor := server.Guest(caller)
 	asVisitor := asked.Spec.User == visitor.Name && len(asked.Spec.Groups) > 0 && !slices.ContainsFunc(asked.Spec.Groups, func(group string) bool { return !slices.Contains(visitor.Groups, group) })
 	switch administers := f.guard.may(r.Context(), caller, c, administer); {
 	case administers && asked.Spec.User == "" && len(asked.Spec.Groups) == 0:
@@ -116,7 +126,7 @@ func (f *Fleet) credentials(c *cluster, holder user.Info, asked v1alpha1.Credent
 		return nil, err
 	}
 	var extra map[string][]string
-	if visitor := server.Visitor(holder); asked.Spec.User == visitor.Name {
+	if visitor := server.Guest(holder); asked.Spec.User == visitor.Name {
 		extra = visitor.Extra
 	}
 	expires := time.Now().Add(lifetime).Truncate(time.Second)
