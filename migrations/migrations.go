@@ -217,7 +217,7 @@ var allNames = map[Engine]string{
 
 // Read returns the status of db, without changing it.
 func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err error) {
-	if status.Newest, err = newest(engine); err != nil {
+	if status.Newest, err = Newest(engine); err != nil {
 		return status, err
 	}
 	var known int
@@ -288,8 +288,8 @@ func connect(db *sql.DB, engine Engine) (database.Driver, error) {
 	return sqlite.WithInstance(db, &sqlite.Config{})
 }
 
-// newest returns the number of an engine's last step.
-func newest(engine Engine) (last uint, err error) {
+// Newest returns the number of an engine's last step.
+func Newest(engine Engine) (last uint, err error) {
 	names, err := fs.Glob(files, string(engine)+"/*.up.sql")
 	for _, name := range names {
 		number, _, _ := strings.Cut(strings.TrimPrefix(name, string(engine)+"/"), "_")

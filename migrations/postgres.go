@@ -167,8 +167,3 @@ func (s Status) Remaining(engine Engine) (string, error) {
 	}
 	return Remaining(engine, s.Current)
 }
-
-// Newest returns the last step that this binary knows.
-func Newest(engine Engine) (uint, error) {
-	return newest(engine)
-}

@@ -22,7 +22,6 @@ import (
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/sqlstore"
 )
 
 // apis are the resources that the server serves: its own, custom ones, and those of other servers.
@@ -153,20 +152,14 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 
 func newCustomResources(b *base, s *security, chain *admission.Chain, discovery aggregated.ResourceManager, hooks webhookClient, complete <-chan struct{}) (*crd.Server, error) {
 	o := b.options
-	c := crd.Config{
+	return crd.New(crd.Config{
 		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
 		Discovery: discovery, Services: hooks.services,
 		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.objects, hooks.self, b.outbound.tracing),
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
-		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
-	}
-	if b.store.Alone() {
-		c.Sleep = func(ctx context.Context, stored schema.GroupVersionResource, wake func()) (func(), bool) {
-			return b.store.WhileEmpty(ctx, sqlstore.Resource{Group: stored.Group, Name: stored.Resource}, wake)
-		}
-	}
-	return crd.New(c)
+		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(), Feed: b.feed, Alone: b.store.Alone(),
+	})
 }
 
 func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {

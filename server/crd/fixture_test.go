@@ -29,7 +29,7 @@ import (
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/sqlstore"
@@ -69,7 +69,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
 		Complete: complete,
-		Sleep:    whileEmpty(store),
+		Feed:     informer.NewFeed(store), Alone: true,
 	}
 	for _, f := range change {
 		f(&config)
@@ -101,13 +101,6 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	harness.Must(t, err)
 	harness.Eventually(t, "the definitions to be synced", s.HasSynced)
 	return &server{s, transport.Config(), definitions, objects}
-}
-
-// whileEmpty lets informers sleep while a store has no objects for them.
-func whileEmpty(store *sqlstore.Store) lazyinformer.Sleep {
-	return func(ctx context.Context, stored schema.GroupVersionResource, wake func()) (func(), bool) {
-		return store.WhileEmpty(ctx, sqlstore.Resource{Group: stored.Group, Name: stored.Resource}, wake)
-	}
 }
 
 // serve makes the handlers of definitions, and behind them those of custom resources.

@@ -68,7 +68,7 @@ const (
 )
 
 func newEndpoint(c Config, t target, described ResourceDescription, limiter *bodies.Limiter) *endpoint {
-	if store := storeOf(t.storage); store != nil && t.subresource == "" {
+	if store := StoreOf(t.storage); store != nil && t.subresource == "" {
 		LimitErrors(store)
 		sharePrinter(store)
 	}
