@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 
@@ -38,8 +39,11 @@ func (s *Server) newHandler() (http.Handler, error) {
 	return s.withFilters(s.aggregation.Handler(s.routes(built, documents, openID)), built), nil
 }
 
-// address is the host and port at which clients on other machines reach the server.
+// address is the host and port at which clients on other machines reach the server, with the path of a hosted cluster.
 func (o *Options) address() string {
+	if o.Hosted != nil {
+		return strings.TrimPrefix(o.Hosted.URL, "https://")
+	}
 	port := fmt.Sprint(o.Serving.BindPort)
 	if name := o.ExternalHost; name != "" {
 		if _, _, err := net.SplitHostPort(name); err == nil {

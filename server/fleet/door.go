@@ -23,6 +23,8 @@ func (f *Fleet) Door(next http.Handler) http.Handler {
 		switch {
 		case !ok:
 			next.ServeHTTP(w, r)
+		case inside.URL.Path == console.Path:
+			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
 		case console.Serves(inside.URL.Path) && !console.ServesTrials(inside.URL.Path), preflight(inside):
 			next.ServeHTTP(w, inside) // these need no user, and are the same for all clusters, whether they exist or not
 		default:

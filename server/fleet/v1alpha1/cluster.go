@@ -91,6 +91,12 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	Administrators []rbacv1.Subject `json:"administrators,omitempty"`
+	// Anonymous lets requests without credentials wake the cluster, whose RBAC then decides what they may do: by default, read its health and its
+	// version. A verifier of service accounts' tokens and kubeadm join with --discovery-token need it. Without it, such requests get 401, as if
+	// the cluster did not exist.
+	//
+	// +optional
+	Anonymous bool `json:"anonymous,omitempty"`
 	// TTL is how long the cluster lives. Then it is deleted, as by a user.
 	//
 	// +optional
