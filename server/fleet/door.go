@@ -87,7 +87,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.String()))
 		return
 	case who.unproved && (c == nil || !c.awake()) && !f.guard.tokens.Allow():
-		codecs.WriteError(w, r, apierrors.NewTooManyRequests("too many requests with bootstrap tokens wake clusters, please try again later", 1))
+		codecs.WriteError(w, r, apierrors.NewTooManyRequests("too many requests without proof of their user wake clusters, please try again later", 1))
 		return
 	case c == nil:
 		f.guard.refuse.ServeHTTP(w, r)

@@ -70,7 +70,7 @@ type guard struct {
 	passes   *passes
 	host     *server.Server
 	known    *utilcache.LRUExpireCache // the callers of credentials
-	tokens   *rate.Limiter             // limits how often bootstrap tokens, which only the cluster can check, may wake one
+	tokens   *rate.Limiter             // limits how often callers who are unproved may wake a cluster
 	nobody   identity                  // of a cluster that does not exist
 	refuse   http.Handler              // answers strangers
 }
@@ -79,20 +79,21 @@ const (
 	// knownFor is how long it is remembered who somebody is, as upstream does with tokens.
 	knownFor = 10 * time.Second
 	maxKnown = 4096
-	// bootstrapsPerSecond is how many requests with bootstrap tokens may wake a cluster.
-	bootstrapsPerSecond = 1
-	bootstrapBurst      = 10
+	// unprovedPerSecond is how many requests of unproved callers may wake a cluster.
+	unprovedPerSecond = 1
+	unprovedBurst      = 10
 )
 
 func newGuard(host *server.Server, passes *passes) *guard {
 	return &guard{visitors: host.Visitors(), passes: passes, host: host, known: utilcache.NewLRUExpireCache(maxKnown),
-		tokens: rate.NewLimiter(bootstrapsPerSecond, bootstrapBurst), nobody: passes.nobody(), refuse: host.Unauthorized()}
+		tokens: rate.NewLimiter(unprovedPerSecond, unprovedBurst), nobody: passes.nobody(), refuse: host.Unauthorized()}
 }
 
 // caller is somebody who may wake a cluster.
 type caller struct {
 	user user.Info // nil for one of the cluster's own, whom it recognizes itself
-	// unproved means that only the cluster can say whether the token is valid: the request wakes it, but does not keep it awake.
+	// unproved means that there are no credentials, or only the cluster can say whether they are valid: the request wakes it, but does not keep it
+	// awake.
 	unproved bool
 }
 
@@ -111,7 +112,7 @@ func (g *guard) recognize(r *http.Request, c *cluster) *caller {
 	}
 	if token == "" && leaf == nil {
 		if is.anonymous {
-			return &caller{}
+			return &caller{unproved: true}
 		}
 		return nil
 	}
