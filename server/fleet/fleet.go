@@ -87,7 +87,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	running.Go(func() { newReconciler(f).run(serving) })
 	<-serving.Done()
 	running.Wait()
-	f.stopAll(ctx)
+	f.stopAll(context.WithoutCancel(ctx)) // each bounds that itself
 	return nil
 }
 

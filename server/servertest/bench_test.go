@@ -119,3 +119,24 @@ func used(b *testing.B) usage {
 		heap: int(memory.HeapAlloc), rss: pages * os.Getpagesize(), goroutines: runtime.NumGoroutine(),
 	}
 }
+
+// BenchmarkFork measures the start of a fork of a running server with 1,000 objects.
+func BenchmarkFork(b *testing.B) {
+	base := servertest.Run(b, servertest.Options{CRDs: []string{"testdata/crds"}})
+	maps := kubernetes.NewForConfigOrDie(base.Config).CoreV1().ConfigMaps("default")
+	for i := range 1000 {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("of-", i)}, Data: map[string]string{"text": strings.Repeat("text ", 200)}}
+		_, err := maps.Create(b.Context(), object, metav1.CreateOptions{})
+		harness.Must(b, err)
+	}
+	var cpu time.Duration
+	for b.Loop() {
+		before := used(b)
+		s := base.Fork(b, servertest.Options{})
+		cpu += used(b).cpu - before.cpu
+		b.StopTimer()
+		harness.Must(b, s.Stop())
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(cpu)/float64(b.N)/1e6, "cpu-ms/op")
+}
