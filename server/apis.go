@@ -121,12 +121,16 @@ func newWebhookClient(b *base) (c webhookClient, err error) {
 }
 
 func newAdmission(b *base, s *security, a *apis, hooks webhookClient) (*admission.Chain, error) {
-	return admission.New(admission.Config{
+	chain, err := admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: s.authorization.Authorizer, Resources: a.versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
 		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.objects, Tracing: b.outbound.tracing,
 		Published: func(ctx context.Context) bool { return a.crd.Wait(ctx) }, // built after the chain
 	})
+	if fleet := b.options.Fleet; err == nil && fleet != nil {
+		chain.Interface = fleet.Admission(chain.Interface, s.authorization.Authorizer)
+	}
+	return chain, err
 }
 
 func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, transport *http.Transport) (*resources.Built, error) {

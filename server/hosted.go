@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -26,6 +27,8 @@ import (
 type Fleet interface {
 	// Door returns a handler that serves the requests for hosted clusters, and leaves others to next, the handler of the host.
 	Door(next http.Handler) http.Handler
+	// Admission returns an admission that checks writes of Clusters and ClusterPools too, before or after next.
+	Admission(next admission.Interface, authorizer authorizer.Authorizer) admission.Interface
 	// Subresources returns a handler that serves the subresources of Clusters, for users who may do so, and leaves others to next.
 	Subresources(next http.Handler) http.Handler
 	// Run hosts the clusters of a ready host until ctx ends, and returns when all of them have stopped.
@@ -138,10 +141,10 @@ const hostPrefix = "host:"
 // Guest returns a user of the host as the clusters know them: without a UID, and without what Kubernetes says of a token in
 // extra fields, which is about objects of the host.
 func Guest(who user.Info) *user.DefaultInfo {
-	made := &user.DefaultInfo{Name: outside(who.GetName())}
+	made := &user.DefaultInfo{Name: NameInside(who.GetName())}
 	for _, group := range who.GetGroups() {
 		if group != user.AllAuthenticated {
-			made.Groups = append(made.Groups, outside(group))
+			made.Groups = append(made.Groups, NameInside(group))
 		}
 	}
 	made.Groups = append(made.Groups, user.AllAuthenticated)
@@ -157,8 +160,8 @@ func Guest(who user.Info) *user.DefaultInfo {
 	return made
 }
 
-// outside returns the name that a user or a group of the host has in a cluster.
-func outside(name string) string {
+// NameInside returns the name that a user or a group of the host has in a cluster.
+func NameInside(name string) string {
 	if strings.HasPrefix(name, "system:") || strings.HasPrefix(name, hostPrefix) {
 		return hostPrefix + name
 	}

@@ -86,7 +86,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	case c == nil && who.user != nil:
 		codecs.WriteError(w, r, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.String()))
 		return
-	case who.unproved && (c == nil || !c.awake()) && !f.guard.tokens.Allow():
+	case who.unproved && (c == nil || c.current() == nil) && !f.guard.tokens.Allow():
 		codecs.WriteError(w, r, apierrors.NewTooManyRequests("too many requests without proof of their user wake clusters, please try again later", 1))
 		return
 	case c == nil:
@@ -98,7 +98,18 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 
 // pass passes a request on to a cluster.
 func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *caller) {
-	s, leave, err := c.enter(r.Context(), server.Watches(r) || who.unproved)
+	watches := server.Watches(r)
+	end, err := c.limited().begin(watches)
+	if err != nil {
+		codecs.WriteError(w, r, err)
+		return
+	}
+	defer end()
+	if watches && c.await(r) {
+		endWatch(w, r)
+		return
+	}
+	s, leave, err := c.enter(r.Context(), watches || who.unproved)
 	var elsewhere *Elsewhere
 	switch {
 	case errors.As(err, &elsewhere):
@@ -110,6 +121,9 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up now: its status.message says why"))
 	default:
 		defer leave()
+		if watches {
+			defer c.watching(r)()
+		}
 		if who.user != nil {
 			r = server.WithVisitor(r, who.user)
 		}

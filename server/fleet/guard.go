@@ -25,9 +25,8 @@ import (
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
-// identity is what the guard knows of a cluster that may be asleep. Everything in it may be known to everybody.
-type identity struct {
-	database string
+// keyring has what the guard knows of a cluster that may be asleep. Everybody may know it.
+type keyring struct {
 	server.Keyring
 	anonymous bool // spec.anonymous
 }
@@ -36,13 +35,11 @@ type identity struct {
 func (c *cluster) identify(o *v1alpha1.Cluster) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.database != o.Status.Database {
-		c.identity = identity{database: o.Status.Database}
+	c.keys.anonymous = o.Spec.Anonymous
+	if c.keys.CA == nil { // of one that has been awake here, more is known
+		c.keys.Keyring = server.Keyring{CA: o.Status.ClientKey, Accounts: o.Status.AccountKey}
 	}
-	c.anonymous = o.Spec.Anonymous
-	if c.CA == nil { // of one that has been awake here, more is known
-		c.Keyring = server.Keyring{CA: o.Status.ClientKey, Accounts: o.Status.AccountKey}
-	}
+	c.limits = limited(c.limits, o.Spec.Limits)
 }
 
 // learn takes over the keys of a cluster that has woken up.
@@ -51,15 +48,28 @@ func (c *cluster) learn(s *server.Server) error {
 	if err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.Keyring = keys
+		c.keys.Keyring = keys
 	}
 	return err
 }
 
-func (c *cluster) identified() identity {
+// writeKeysTo notes the keys in a status, for servers that have not had the cluster awake.
+func (c *cluster) writeKeysTo(s *v1alpha1.ClusterStatus) {
+	if keys := c.keyring(); keys.CA != nil {
+		s.ClientKey, s.AccountKey = keys.CA, keys.Accounts
+	}
+}
+
+func (c *cluster) keyring() keyring {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.identity
+	return c.keys
+}
+
+func (c *cluster) limited() *limits {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.limits
 }
 
 // guard decides whose requests may wake a cluster, before anything of it is read: those of users whom the host knows, those with a pass, and
@@ -71,7 +81,7 @@ type guard struct {
 	host     *server.Server
 	known    *utilcache.LRUExpireCache // the callers of credentials
 	tokens   *rate.Limiter             // limits how often callers who are unproved may wake a cluster
-	nobody   identity                  // of a cluster that does not exist
+	nobody   keyring                   // of a cluster that does not exist
 	refuse   http.Handler              // answers strangers
 }
 
@@ -81,12 +91,12 @@ const (
 	maxKnown = 4096
 	// unprovedPerSecond is how many requests of unproved callers may wake a cluster.
 	unprovedPerSecond = 1
-	unprovedBurst      = 10
+	unprovedBurst     = 10
 )
 
 func newGuard(host *server.Server, passes *passes) *guard {
 	return &guard{visitors: host.Visitors(), passes: passes, host: host, known: utilcache.NewLRUExpireCache(maxKnown),
-		tokens: rate.NewLimiter(unprovedPerSecond, unprovedBurst), nobody: passes.nobody(), refuse: host.Unauthorized()}
+		tokens: rate.NewLimiter(unprovedPerSecond, unprovedBurst), nobody: keyring{Keyring: server.Keyring{CA: someKey(), Accounts: someKey()}}, refuse: host.Unauthorized()}
 }
 
 // caller is somebody who may wake a cluster.
@@ -106,9 +116,9 @@ func (g *guard) recognize(r *http.Request, c *cluster) *caller {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		leaf = r.TLS.PeerCertificates[0]
 	}
-	is := g.nobody
+	is, database := g.nobody, ""
 	if c != nil {
-		is = c.identified()
+		is, database = c.keyring(), c.id
 	}
 	if token == "" && leaf == nil {
 		if is.anonymous {
@@ -122,7 +132,7 @@ func (g *guard) recognize(r *http.Request, c *cluster) *caller {
 	if bootstrapToken.MatchString(token) {
 		return &caller{unproved: true}
 	}
-	key := keyOf(is.database, token, leaf)
+	key := keyOf(database, token, leaf)
 	if known, ok := g.known.Get(key); ok {
 		found := known.(*caller)
 		if found.user != nil {
@@ -138,10 +148,10 @@ func (g *guard) recognize(r *http.Request, c *cluster) *caller {
 }
 
 // find is recognize without what is remembered. The caller's credentials are valid until then.
-func (g *guard) find(r *http.Request, is identity, c *cluster, token string, leaf *x509.Certificate) (found *caller, until time.Time) {
+func (g *guard) find(r *http.Request, is keyring, c *cluster, token string, leaf *x509.Certificate) (found *caller, until time.Time) {
 	now := time.Now()
-	if p := g.passes.read(token, is.database, now); p != nil {
-		if c == nil || !g.mayStill(r.Context(), p, c) {
+	if p := g.passes.read(token, now); p != nil {
+		if c == nil || c.id != p.Database || !g.may(r.Context(), p.Holder.user(), c, p.Rights...) {
 			return nil, now
 		}
 		forgetToken(r)

@@ -74,5 +74,10 @@ func boundsOf(l v1alpha1.Limits) (b sqlstore.Bounds) {
 
 // bound limits a cluster that is awake. What a new cluster has by default is made before.
 func (r *running) bound(ctx context.Context, l v1alpha1.Limits) error {
-	return r.store.SetBounds(ctx, boundsOf(l))
+	bounds := boundsOf(l)
+	if before := r.bounds.Load(); before != nil && *before == bounds {
+		return nil
+	}
+	r.bounds.Store(&bounds)
+	return r.store.SetBounds(ctx, bounds)
 }

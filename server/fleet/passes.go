@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
@@ -110,8 +109,8 @@ func (p *passes) write(one pass) (string, error) {
 	return passPrefix + text + "." + base64.RawURLEncoding.EncodeToString(p.prove(text)), nil
 }
 
-// read returns the pass of a token for a cluster's database, nil if it is none that is valid.
-func (p *passes) read(token, database string, now time.Time) *pass {
+// read returns the pass of a token, nil if it is none that is valid.
+func (p *passes) read(token string, now time.Time) *pass {
 	rest, ok := strings.CutPrefix(token, passPrefix)
 	if !ok {
 		return nil
@@ -123,20 +122,10 @@ func (p *passes) read(token, database string, now time.Time) *pass {
 	}
 	content, err := base64.RawURLEncoding.DecodeString(text)
 	found := &pass{}
-	if err != nil || json.Unmarshal(content, found) != nil || found.Database != database || database == "" || now.Unix() >= found.Expires {
+	if err != nil || json.Unmarshal(content, found) != nil || now.Unix() >= found.Expires {
 		return nil
 	}
 	return found
-}
-
-// mayStill reports whether the holder of a pass still has the rights with which it was requested.
-func (g *guard) mayStill(ctx context.Context, p *pass, c *cluster) bool {
-	return g.may(ctx, p.Holder.user(), c, p.Rights...)
-}
-
-// nobody returns an identity that nobody can have, so that a request to a cluster that does not exist is checked like others.
-func (p *passes) nobody() identity {
-	return identity{database: rand.Text(), Keyring: server.Keyring{CA: someKey(), Accounts: someKey()}}
 }
 
 // someKey returns a public key whose private key nobody has.

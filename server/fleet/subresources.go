@@ -34,6 +34,10 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 		switch info.Resource + "/" + info.Subresource {
 		case "clusters/kubeconfig":
 			serve = f.kubeconfig
+		case "clusterpools/claim":
+			serve = f.claim
+		case "clusters/release":
+			serve = f.release
 		case "clusters/state":
 			serve = f.state
 		case "clusters/sleep":
@@ -65,73 +69,90 @@ const (
 
 // kubeconfig returns credentials for a cluster, which need not be awake.
 func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource("clusters/kubeconfig").GroupResource(), r.Method)
+	asked, err := readCredentials(w, r)
+	if err != nil {
+		return nil, err
 	}
-	asked := v1alpha1.Credentials{}
+	return f.credentialsFor(r, name, asked)
+}
+
+// readCredentials returns the Credentials that a request asks for.
+func readCredentials(w http.ResponseWriter, r *http.Request) (*v1alpha1.Credentials, error) {
+	info, _ := request.RequestInfoFrom(r.Context())
+	if r.Method != http.MethodPost {
+		return nil, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource(info.Resource+"/"+info.Subresource).GroupResource(), r.Method)
+	}
+	asked := &v1alpha1.Credentials{}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsked))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(body) > 0 {
-		if err := json.Unmarshal(body, &asked); err != nil {
+		if err := json.Unmarshal(body, asked); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body must be Credentials in JSON: %v", err))
 		}
 	}
-	c := f.find(name)
-	if c == nil {
-		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
+	switch lifetime := asked.Lifetime(); {
+	case lifetime == 0:
+		asked.Spec.ExpirationSeconds = int64(defaultLifetime / time.Second)
+	case lifetime < time.Minute || lifetime > maxLifetime:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.expirationSeconds must be between %d and %d", int(time.Minute.Seconds()), int(maxLifetime.Seconds())))
 	}
-	caller, _ := request.UserFrom(r.Context())
-	rights := []right{{Verb: "create", Resource: resource, Subresource: "kubeconfig", Name: name.Name}}
-	administer := right{Verb: administerVerb, Resource: resource, Name: name.Name}
-	visitor := server.Guest(caller)
-	asVisitor := asked.Spec.User == visitor.Name && len(asked.Spec.Groups) > 0 && !slices.ContainsFunc(asked.Spec.Groups, func(group string) bool { return !slices.Contains(visitor.Groups, group) })
-	switch administers := f.guard.may(r.Context(), caller, c, administer); {
-	case administers && asked.Spec.User == "" && len(asked.Spec.Groups) == 0:
-		asked.Spec.User, asked.Spec.Groups = visitor.Name, []string{user.SystemPrivilegedGroup}
-		rights = append(rights, administer)
-	case asked.Spec.User == "" && len(asked.Spec.Groups) == 0:
-		asked.Spec.User, asked.Spec.Groups = visitor.Name, visitor.Groups
-	case asVisitor:
-	case !administers:
-		return nil, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name, fmt.Errorf(
-			"credentials of another user or group than your own need the verb %q of the cluster", administerVerb))
-	case asked.Spec.User == "":
-		return nil, apierrors.NewBadRequest("spec.groups needs spec.user")
-	default:
-		rights = append(rights, administer)
-	}
-	return f.credentials(c, caller, asked, rights)
+	return asked, nil
 }
 
 // administerVerb lets users of the host be whoever they like in a cluster.
 const administerVerb = "administer"
 
-// credentials returns a pass to a cluster for the user in asked.Spec, as a kubeconfig. It is valid while its holder has the rights.
-func (f *Fleet) credentials(c *cluster, holder user.Info, asked v1alpha1.Credentials, rights []right) (*v1alpha1.Credentials, error) {
-	lifetime := time.Duration(asked.Spec.ExpirationSeconds) * time.Second
-	switch {
-	case lifetime == 0:
-		lifetime = defaultLifetime
-	case lifetime < time.Minute || lifetime > maxLifetime:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.expirationSeconds must be between %d and %d", int(time.Minute.Seconds()), int(maxLifetime.Seconds())))
+// credentialsFor returns the credentials for a cluster that a request asks for. The cluster need not be awake. They end when their holder loses
+// the right to request them.
+func (f *Fleet) credentialsFor(r *http.Request, name types.NamespacedName, asked *v1alpha1.Credentials) (any, error) {
+	c := f.find(name)
+	if c == nil {
+		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
 	}
-	database := c.identified().database
-	if database == "" {
+	caller, _ := request.UserFrom(r.Context())
+	info, _ := request.RequestInfoFrom(r.Context())
+	rights := []right{{Verb: info.Verb, Resource: info.Resource, Subresource: info.Subresource, Name: info.Name}}
+	administer := right{Verb: administerVerb, Resource: resource, Name: name.Name}
+	guest := server.Guest(caller)
+	administers := info.Resource == pools // who may claim one is its administrator
+	if !administers && f.guard.may(r.Context(), caller, c, administer) {
+		administers = true
+		rights = append(rights, administer)
+	}
+	foreign := func(group string) bool { return !slices.Contains(guest.Groups, group) }
+	own := asked.Spec.User == guest.Name && len(asked.Spec.Groups) > 0 && !slices.ContainsFunc(asked.Spec.Groups, foreign)
+	switch none := asked.Spec.User == "" && len(asked.Spec.Groups) == 0; {
+	case none && administers:
+		asked.Spec.User, asked.Spec.Groups = guest.Name, []string{user.SystemPrivilegedGroup}
+	case none:
+		asked.Spec.User, asked.Spec.Groups = guest.Name, guest.Groups
+	case !administers && !own:
+		return nil, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name, fmt.Errorf(
+			"credentials of another user or group than your own need the verb %q of the cluster", administerVerb))
+	case asked.Spec.User == "":
+		return nil, apierrors.NewBadRequest("spec.groups needs spec.user")
+	}
+	given := pass{Database: c.id, User: asked.Spec.User, Groups: asked.Spec.Groups, Holder: holderOf(caller), Rights: rights}
+	if given.User == guest.Name {
+		given.Extra = guest.Extra
+	}
+	return f.credentials(c, given, asked)
+}
+
+// credentials returns a pass to a cluster as a kubeconfig.
+func (f *Fleet) credentials(c *cluster, given pass, asked *v1alpha1.Credentials) (*v1alpha1.Credentials, error) {
+	if given.Database == "" {
 		return nil, apierrors.NewServiceUnavailable("the cluster is being created")
 	}
 	ca, err := f.host.ServingCA()
 	if err != nil {
 		return nil, err
 	}
-	var extra map[string][]string
-	if visitor := server.Guest(holder); asked.Spec.User == visitor.Name {
-		extra = visitor.Extra
-	}
-	expires := time.Now().Add(lifetime).Truncate(time.Second)
-	token, err := f.guard.passes.write(pass{Database: database, User: asked.Spec.User, Groups: asked.Spec.Groups, Extra: extra,
-		Expires: expires.Unix(), Holder: holderOf(holder), Rights: rights})
+	expires := time.Now().Add(asked.Lifetime()).Truncate(time.Second)
+	given.Expires = expires.Unix()
+	token, err := f.guard.passes.write(given)
 	if err != nil {
 		return nil, err
 	}
@@ -148,5 +169,5 @@ func (f *Fleet) credentials(c *cluster, holder user.Info, asked v1alpha1.Credent
 	asked.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Credentials"}
 	asked.Status = v1alpha1.CredentialsStatus{Namespace: c.name.Namespace, Cluster: c.name.Name, URL: f.url(c.name), Token: token,
 		Kubeconfig: string(kubeconfig), Expires: metav1.NewTime(expires)}
-	return &asked, nil
+	return asked, nil
 }
