@@ -241,6 +241,9 @@ var (
 	// ErrMoved is the ErrUnavailable of a database whose files are not where they were: reads still work, and writes will work once the
 	// files are back.
 	ErrMoved = fmt.Errorf("%w: a file of it was deleted, moved or replaced", ErrUnavailable)
+	// ErrTaken is the ErrUnavailable of a database that another server owns now: nothing was written. What this process has in memory of it
+	// may be old.
+	ErrTaken = fmt.Errorf("%w: another server has taken it over", ErrUnavailable)
 	// ErrCorrupt marks a database whose contents contradict the schema.
 	ErrCorrupt = errors.New("the database is damaged")
 	// ErrLocked is returned if another process is serving this database.

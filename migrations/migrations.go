@@ -18,12 +18,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/sqlite"
-	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 )
 
@@ -75,6 +75,9 @@ func (s Status) Usable() error {
 func (s Status) Older() bool {
 	return s.Current != 0 && (s.Current < s.Newest || s.Current == s.Newest && s.Interrupted)
 }
+
+// UpToDate reports whether Up has nothing to do.
+func (s Status) UpToDate() bool { return s.Current != 0 && s.Current == s.Newest && !s.Interrupted }
 
 func (s Status) newer() error {
 	return fmt.Errorf("%s knows those up to %d: %w", s.compared(), s.Newest, ErrNewer)
@@ -214,11 +217,7 @@ var allNames = map[Engine]string{
 
 // Read returns the status of db, without changing it.
 func Read(ctx context.Context, db *sql.DB, engine Engine) (status Status, err error) {
-	steps, err := iofs.New(files, string(engine))
-	if err != nil {
-		return status, err
-	}
-	if status.Newest, err = newest(steps); err != nil {
+	if status.Newest, err = Newest(engine); err != nil {
 		return status, err
 	}
 	var known int
@@ -289,16 +288,16 @@ func connect(db *sql.DB, engine Engine) (database.Driver, error) {
 	return sqlite.WithInstance(db, &sqlite.Config{})
 }
 
-func newest(steps source.Driver) (uint, error) {
-	version, err := steps.First()
-	for err == nil {
-		var next uint
-		if next, err = steps.Next(version); err == nil {
-			version = next
+// Newest returns the number of an engine's last step.
+func Newest(engine Engine) (last uint, err error) {
+	names, err := fs.Glob(files, string(engine)+"/*.up.sql")
+	for _, name := range names {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, string(engine)+"/"), "_")
+		step, err := strconv.ParseUint(number, 10, 0)
+		if err != nil {
+			return 0, err
 		}
+		last = max(last, uint(step))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return version, nil
-	}
-	return 0, err
+	return last, err
 }

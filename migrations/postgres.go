@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"path"
 	"regexp"
 	"strings"
 
@@ -116,4 +119,51 @@ func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 		return nil, err
 	}
 	return unlock, nil
+}
+
+// Remaining returns a script that brings a schema from the step current to the newest, and records that. It runs in a transaction of the
+// caller, and creates what it needs in the current schema.
+func Remaining(engine Engine, current uint) (string, error) {
+	steps, err := fs.Glob(files, string(engine)+"/*.up.sql") // sorted
+	if err != nil {
+		return "", err
+	}
+	var script strings.Builder
+	script.WriteString("CREATE TABLE IF NOT EXISTS schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL);\n" +
+		"ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS release text;\n")
+	newest := uint(0)
+	for _, step := range steps {
+		if _, err := fmt.Sscanf(path.Base(step), "%d_", &newest); err != nil {
+			return "", err
+		}
+		if newest <= current {
+			continue
+		}
+		text, err := files.ReadFile(step)
+		if err != nil {
+			return "", err
+		}
+		script.Write(text)
+		script.WriteString(";\n")
+	}
+	fmt.Fprintf(&script, "DELETE FROM schema_migrations;\nINSERT INTO schema_migrations (version, dirty, release) VALUES (%d, false, '%s')",
+		newest, strings.ReplaceAll(Release, "'", "''"))
+	return script.String(), nil
+}
+
+// Remaining is the script for a schema with this status, "" if it is up to date. It returns ErrNewer if the schema is newer.
+func (s Status) Remaining(engine Engine) (string, error) {
+	newest, err := Newest(engine)
+	s.Newest = newest
+	switch {
+	case err != nil:
+		return "", err
+	case s.Current > s.Newest:
+		return "", s.newer()
+	case !s.Older():
+		return "", nil
+	case s.Interrupted:
+		s.Current--
+	}
+	return Remaining(engine, s.Current)
 }

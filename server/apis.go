@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -21,8 +20,8 @@ import (
 	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
+	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/resources"
-	"github.com/sqube/sqube/sqlstore"
 )
 
 // apis are the resources that the server serves: its own, custom ones, and those of other servers.
@@ -32,6 +31,7 @@ type apis struct {
 	resources   *resources.Built
 	crd         *crd.Server
 	history     *timeMachine
+	groups      []*handlers.Group          // the built-in ones, apiextensions.k8s.io and history.sqube.io
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
 }
@@ -56,7 +56,17 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
 		return nil, err
 	}
+	definitions, err := handlers.GroupOf(a.crd.Group())
+	if err != nil {
+		return nil, err
+	}
+	a.groups = append(a.resources.Groups, definitions)
 	a.history = newTimeMachine(b, s, a)
+	history, err := handlers.GroupOf(a.history.group)
+	if err != nil {
+		return nil, err
+	}
+	a.groups = append(a.groups, history)
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
@@ -64,19 +74,12 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	return a, err
 }
 
-// groups returns the built-in groups, apiextensions.k8s.io and history.sqube.io.
-func (a *apis) groups() []*genericapiserver.APIGroupInfo {
-	return append(a.resources.Groups, a.crd.Group(), a.history.group)
-}
-
 // builtIn returns the group versions that are served, without those of custom resources.
 func (a *apis) builtIn() []schema.GroupVersion {
 	var versions []schema.GroupVersion
-	for _, group := range a.groups() {
-		for _, version := range group.PrioritizedVersions {
-			if len(group.VersionedResourcesStorageMap[version.Version]) > 0 {
-				versions = append(versions, version)
-			}
+	for _, group := range a.groups {
+		for _, version := range group.Versions {
+			versions = append(versions, version.GroupVersion)
 		}
 	}
 	return versions
@@ -149,20 +152,14 @@ func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, 
 
 func newCustomResources(b *base, s *security, chain *admission.Chain, discovery aggregated.ResourceManager, hooks webhookClient, complete <-chan struct{}) (*crd.Server, error) {
 	o := b.options
-	c := crd.Config{
+	return crd.New(crd.Config{
 		Storage: b.storage, Loopback: b.loopback.Config(), Admission: chain.Interface, Authorizer: s.authorization.Authorizer,
 		Discovery: discovery, Services: hooks.services,
 		Authentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(hooks.transport, b.outbound.objects, hooks.self, b.outbound.tracing),
 		RequestTimeout: o.RequestTimeout, MinRequestTimeout: o.minRequestTimeout(),
 		MaxRequestBodyBytes: o.MaxRequestBodyBytes, DeleteCollectionWorkers: o.DeleteCollectionWorkers,
-		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(),
-	}
-	if b.store.Alone() {
-		c.Sleep = func(ctx context.Context, stored schema.GroupVersionResource, wake func()) (func(), bool) {
-			return b.store.WhileEmpty(ctx, sqlstore.Resource{Group: stored.Group, Name: stored.Resource}, wake)
-		}
-	}
-	return crd.New(c)
+		Complete: complete, KeepUnused: o.seldom(), Resync: o.resync(), Feed: b.feed, Alone: b.store.Alone(),
+	})
 }
 
 func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/test/harness"
@@ -25,7 +25,7 @@ func TestConnectionsToPodsHaveATimeLimit(t *testing.T) {
 	client, err := kubernetes.NewForConfig(transport.Config())
 	harness.Must(t, err)
 	c, err := newWebhookClient(&base{
-		options: NewOptions(), pki: keys, loopback: transport, informers: lazyinformer.NewFactory(informers.NewSharedInformerFactory(client, 0)),
+		options: NewOptions(), pki: keys, loopback: transport, informers: informer.NewFactory(informers.NewSharedInformerFactory(client, 0), nil, nil),
 	})
 	harness.Must(t, err)
 	if c.transport.DialContext == nil {

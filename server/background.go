@@ -18,6 +18,7 @@ import (
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/etcdimport"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/mirror"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/sqlstore"
@@ -33,7 +34,7 @@ type background struct {
 
 func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *background, err error) {
 	made := &background{}
-	b.informers.Sleep = whileEmpty(b, a)
+	b.informers.Source = func(resource schema.GroupVersionResource) informer.Source { return versioned(b, a, resource) }
 	if o := b.options; o.fair() {
 		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
@@ -44,6 +45,9 @@ func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *backg
 		return nil, err
 	}
 	if o := b.options.Mirror; o != nil {
+		if err = a.resources.Build(); err != nil { // it writes to all storages
+			return nil, err
+		}
 		if o.Copy.Importer, err = etcdimport.Over(b.objectCounter.stored(), b.encryption); err != nil {
 			return nil, err
 		}
@@ -102,7 +106,8 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
 		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.drained,
-		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: b.informers.Sleep, Written: b.written.done, Metadata: a.crd.Metadata,
+		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: whileEmpty(b, a), Written: b.written.done,
+		Metadata: func(resource schema.GroupVersionResource) informer.Source { return metadata(b, a, resource) }, Feed: b.feed,
 		RootCA: rootCA, ServiceAccountKey: s.accounts.Key, Seldom: o.seldom(),
 	}, nil
 }
@@ -123,7 +128,7 @@ func emptyHere(b *base, a *apis) func(context.Context, schema.GroupVersionResour
 // can't know.
 func storedHere(b *base, a *apis, resource schema.GroupVersionResource) (sqlstore.Resource, bool) {
 	name := resource.GroupResource()
-	ok := !a.aggregation.Proxies(resource.GroupVersion()) && (!crd.BuiltIn(name) || a.resources.Has(resource) && b.objectCounter.has(name))
+	ok := !a.aggregation.Proxies(resource.GroupVersion()) && (!crd.BuiltIn(name) || a.resources.Stores(resource))
 	return sqlstore.Resource{Group: name.Group, Name: name.Resource}, ok
 }
 

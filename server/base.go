@@ -19,7 +19,7 @@ import (
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/encryption"
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/resources"
@@ -41,8 +41,9 @@ type base struct {
 	storage       generic.StorageDecorator // makes a resource's storage, encrypted and counted
 
 	loopback  *loopback.Transport
-	client    kubernetes.Interface  // over the loopback
-	informers *lazyinformer.Factory // over client, shared by everything in the process
+	client    kubernetes.Interface // over the loopback
+	feed      *informer.Feed       // of the store
+	informers *informer.Factory    // fed by it, shared by everything in the process
 	// informerName is that of the informers in metrics, nil if another server of the process has it.
 	informerName *cache.InformerName
 
@@ -123,8 +124,8 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, e
 	}
 	b.informerName, _ = cache.NewInformerName("kube-apiserver") // fails only if it is taken
 	b.ends("informers' name", func() error { b.informerName.Release(); return nil })
-	b.informers = lazyinformer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0,
-		informers.WithTransform(transform), informers.WithInformerName(b.informerName)))
+	b.feed = informer.NewFeed(store)
+	b.informers = informer.NewFactory(informers.NewSharedInformerFactoryWithOptions(b.client, 0, informers.WithInformerName(b.informerName)), b.feed, transform)
 	return b, nil
 }
 

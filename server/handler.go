@@ -26,17 +26,14 @@ func (s *Server) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	address := s.options.address()
-	built, err := handlers.New(handlers.Config{
-		Groups: s.groups(), Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
+	built := handlers.New(handlers.Config{
+		Groups: s.groups, Admission: s.admission.Interface, Authorizer: s.authorization.Authorizer,
 		TypeConverter: historyTypes{converter}, EquivalentResources: s.resources.Equivalent,
 		MaxRequestBodyBytes: s.options.MaxRequestBodyBytes, MinRequestTimeout: s.options.minRequestTimeout(),
 		Discovery: discovery.DefaultAddresses{DefaultAddress: address}, APIs: s.discovery,
 		Custom: s.crd, CustomConversionFailures: s.crd.ConversionFailures,
 		DatastoreFailures: s.store.Failures,
 	})
-	if err != nil {
-		return nil, err
-	}
 	openID, _ := s.accounts.OpenIDHandlers(address) // an issuer without https has no discovery documents, and needs none
 	return s.withFilters(s.aggregation.Handler(s.routes(built, documents, openID)), built), nil
 }

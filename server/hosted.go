@@ -3,13 +3,13 @@ package server
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
@@ -58,6 +58,9 @@ func (s *Server) ServingCA() ([]byte, error) { return s.pki.Trusted() }
 
 // Store is the server's store.
 func (s *Server) Store() *sqlstore.Store { return s.store }
+
+// Changes is the log of the server's changes.
+func (s *Server) Changes() *changes.Log { return s.history.log }
 
 // Serving ends when the server begins to drain.
 func (s *Server) Serving() context.Context { return s.phase.serving }
@@ -111,14 +114,19 @@ func (h hostedUsers) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if err != nil || !hosts {
 		return own, ok, failed
 	}
-	who := &user.DefaultInfo{Name: outside(response.User.GetName()), Extra: response.User.GetExtra()}
-	for _, group := range response.User.GetGroups() {
+	return &authenticator.Response{User: Guest(response.User)}, true, nil
+}
+
+// Guest returns who a user of the host is in a hosted cluster.
+func Guest(of user.Info) user.Info {
+	who := &user.DefaultInfo{Name: outside(of.GetName()), Extra: of.GetExtra()}
+	for _, group := range of.GetGroups() {
 		if group != user.AllAuthenticated {
 			who.Groups = append(who.Groups, outside(group))
 		}
 	}
-	who.Groups = append(slices.Clip(who.Groups), user.AllAuthenticated)
-	return &authenticator.Response{User: who}, true, nil
+	who.Groups = append(who.Groups, user.AllAuthenticated)
+	return who
 }
 
 // outside returns the name that a user or a group of the host has in a cluster.

@@ -13,9 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/informer"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // podSlimmer reduces the pods that the shared informers hold. Pods are most of a cluster's objects, and their readers here
@@ -235,8 +241,60 @@ func (s *Server) startInformers() error {
 		strings.Join(missing, ", "), strings.Join(slices.Compact(flags), ","))
 }
 
-// whileEmpty returns lazyinformer.Factory.Sleep: an informer sleeps while its resource has no objects.
-func whileEmpty(b *base, a *apis) lazyinformer.Sleep {
+// versioned returns how informers read the objects of a resource in their Go type; nil if this server does not store them.
+func versioned(b *base, a *apis, resource schema.GroupVersionResource) informer.Source {
+	stored, store, kind := storageHere(b, a, resource)
+	if stored == nil {
+		return nil
+	}
+	scheme := legacyscheme.Scheme
+	if resource.Group == apiregistration.GroupName {
+		scheme = aggregatorscheme.Scheme
+	}
+	return stored.Versioned(scheme, kind, store.Decorator)
+}
+
+// metadata returns how informers read the metadata of a resource's objects; nil if this server does not store them.
+func metadata(b *base, a *apis, resource schema.GroupVersionResource) informer.Source {
+	if stored, _, _ := storageHere(b, a, resource); stored != nil {
+		return stored.Metadata()
+	}
+	if _, ok := storedHere(b, a, resource); !ok {
+		return nil
+	}
+	return a.crd.Metadata(resource)
+}
+
+// storageHere returns where this server stores the objects of a resource, unless that is a custom one, and their kind.
+func storageHere(b *base, a *apis, resource schema.GroupVersionResource) (*apistorage.Storage, *registry.Store, schema.GroupVersionKind) {
+	var none schema.GroupVersionKind
+	if a.aggregation.Proxies(resource.GroupVersion()) {
+		return nil, nil, none
+	}
+	for _, group := range a.groups {
+		if group.Name != resource.Group {
+			continue
+		}
+		info, err := group.Info()
+		if err != nil {
+			return nil, nil, none
+		}
+		made := info.VersionedResourcesStorageMap[resource.Version][resource.Resource]
+		if made == nil {
+			return nil, nil, none
+		}
+		store := handlers.StoreOf(made)
+		kinds, _, err := info.Scheme.ObjectKinds(made.New())
+		if store == nil || err != nil {
+			return nil, nil, none
+		}
+		return apistorage.Of(store.Storage.Storage), store, resource.GroupVersion().WithKind(kinds[0].Kind)
+	}
+	return nil, nil, none
+}
+
+// whileEmpty returns controllers.Config.Sleep.
+func whileEmpty(b *base, a *apis) func(context.Context, schema.GroupVersionResource, func()) (func(), bool) {
 	return func(ctx context.Context, resource schema.GroupVersionResource, wake func()) (func(), bool) {
 		stored, ok := storedHere(b, a, resource)
 		if !ok {
@@ -249,13 +307,10 @@ func whileEmpty(b *base, a *apis) lazyinformer.Sleep {
 // servedKinds returns the kinds of the built-in resources that are served.
 func (a *apis) servedKinds() map[schema.GroupVersionKind]bool {
 	served := map[schema.GroupVersionKind]bool{}
-	for _, group := range a.groups() {
-		name := group.PrioritizedVersions[0].Group // events of both groups have the type of one
-		for version, storages := range group.VersionedResourcesStorageMap {
-			for _, storage := range storages {
-				if kinds, _, err := group.Scheme.ObjectKinds(storage.New()); err == nil { // others have no kind
-					served[schema.GroupVersionKind{Group: name, Version: version, Kind: kinds[0].Kind}] = true
-				}
+	for _, group := range a.groups {
+		for _, version := range group.Versions {
+			for _, resource := range version.Resources {
+				served[version.WithKind(resource.Object)] = true // events of both groups have the type of one
 			}
 		}
 	}

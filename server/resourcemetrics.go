@@ -209,14 +209,6 @@ func (c *objectCounter) stored() map[schema.GroupResource]*apistorage.Storage {
 	return found
 }
 
-// has reports whether the objects of a resource are stored under its own name.
-func (c *objectCounter) has(resource schema.GroupResource) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, found := c.storages[resource]
-	return found
-}
-
 // forget stops counting a resource, unless it has another storage, such as a new one because its definition changed.
 func (c *objectCounter) forget(resource schema.GroupResource, made storage.Interface) {
 	c.mu.Lock()

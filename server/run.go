@@ -39,9 +39,9 @@ func newPhase() phase {
 // dropTimeout is how long clients have to read the rest of their responses with Options.DropConnections.
 const dropTimeout = time.Second
 
-// Run serves on listener, or without one what ServeHTTP gets, until ctx ends. The server then becomes unready, and drains after the shutdown delay: it accepts no new
-// requests, ends watches and lets running requests finish. Run returns when everything has stopped, or with an error that
-// names what did not stop within --shutdown-grace-period. It must be called only once.
+// Run serves on listener, or without one what ServeHTTP gets, until ctx ends. The server then becomes unready, and drains after the
+// shutdown delay: it accepts no new requests, ends watches and lets running requests finish. Run returns when everything has stopped,
+// or with an error that names what did not stop within --shutdown-grace-period. It must be called only once.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	// In-process work must outlive the requests that are finishing.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))

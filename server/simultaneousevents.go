@@ -30,6 +30,9 @@ func withSimultaneousEvents(next generic.StorageDecorator) generic.StorageDecora
 
 type simultaneousEvents struct{ storage.Interface }
 
+// Unwrap returns the storage, which reads Events.
+func (s simultaneousEvents) Unwrap() storage.Interface { return s.Interface }
+
 // Create implements storage.Interface. An Event whose name another one has gets the name of the next nanosecond.
 func (s simultaneousEvents) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	for {

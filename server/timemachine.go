@@ -26,7 +26,6 @@ import (
 	"github.com/sqube/sqube/server/handlers"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/query"
-	"github.com/sqube/sqube/server/resources"
 	"github.com/sqube/sqube/server/transactions"
 	"github.com/sqube/sqube/server/undo"
 	"github.com/sqube/sqube/sqlstore"
@@ -44,9 +43,14 @@ type timeMachine struct {
 	taker        *transactions.Taker
 }
 
+// historyDefinitions are made once per process.
+var historyDefinitions = sync.OnceValue(func() []*apiextensionsv1.CustomResourceDefinition {
+	return []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition(), transactions.Definition()}
+})
+
 func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	log := &changes.Log{
-		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.resources, a.crd, b.store),
+		Store: b.store, Transformer: b.encryption.Transformer, Authorizer: s.authorization.Authorizer, Served: newServedNames(a.groups, a.crd, b.store),
 	}
 	options := b.options.Transactions
 	made := transactions.NewREST(transactions.Config{
@@ -62,10 +66,13 @@ func newTimeMachine(b *base, s *security, a *apis) *timeMachine {
 	storages := map[string]rest.Storage{
 		changes.Resource: changes.NewREST(log), undo.Resource: undos, query.Resource: query.NewREST(b.store),
 	}
-	definitions := []*apiextensionsv1.CustomResourceDefinition{changes.Definition(), undo.Definition(), query.Definition()}
+	definitions := historyDefinitions()
 	if options.Serve {
 		storages[transactions.Resource], storages[transactions.ConfirmResource] = made, transactions.NewConfirm(made)
-		definitions = append(definitions, transactions.Definition())
+	} else {
+		definitions = slices.DeleteFunc(slices.Clone(definitions), func(d *apiextensionsv1.CustomResourceDefinition) bool {
+			return d.Spec.Names.Plural == transactions.Resource
+		})
 	}
 	server := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}
 	return &timeMachine{
@@ -154,24 +161,19 @@ type servedName struct {
 	namespaced bool
 }
 
-func newServedNames(built *resources.Built, custom *crd.Server, store *sqlstore.Store) *servedNames {
+func newServedNames(groups []*handlers.Group, custom *crd.Server, store *sqlstore.Store) *servedNames {
 	n := &servedNames{
 		resources: map[schema.GroupKind]servedName{}, kinds: map[schema.GroupResource]schema.GroupVersionKind{}, custom: custom, store: store, hidden: map[string]hiddenFields{},
 	}
-	for _, group := range append(slices.Clone(built.Groups), custom.Group()) {
-		for _, version := range slices.Backward(group.PrioritizedVersions) { // the first one remains
-			for resource, storage := range group.VersionedResourcesStorageMap[version.Version] {
-				scoped, ok := storage.(rest.Scoper)
-				if _, gets := storage.(rest.Getter); !ok || !gets || strings.Contains(resource, "/") {
+	for _, group := range groups {
+		for _, version := range slices.Backward(group.Versions) { // the first one remains
+			for path, resource := range version.Resources {
+				if resource.Object == "" || !resource.Gets || strings.Contains(path, "/") {
 					continue
 				}
-				kinds, _, err := group.Scheme.ObjectKinds(storage.New())
-				if err != nil {
-					continue // it has no kind
-				}
-				kind, name := version.WithKind(kinds[0].Kind), version.WithResource(resource).GroupResource()
+				kind, name := version.WithKind(resource.Object), version.WithResource(path).GroupResource()
 				n.kinds[name] = kind
-				n.resources[kind.GroupKind()] = servedName{name, scoped.NamespaceScoped()}
+				n.resources[kind.GroupKind()] = servedName{name, resource.Namespaced}
 			}
 		}
 	}

@@ -10,3 +10,5 @@ import (
 func TestStoreSQLite(t *testing.T) { storetest.Run(t, engines.SQLite) }
 
 func TestStorePostgres(t *testing.T) { storetest.Run(t, engines.Postgres) }
+
+func TestStorePostgresCluster(t *testing.T) { storetest.Run(t, engines.PostgresCluster) }

@@ -1,11 +1,14 @@
 package sqlstore
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // maxQueue limits how many changes are queued for one subscription. For their size, see memory.
 const maxQueue = 8192
 
-// Subscription receives the changes of one collection or one object.
+// Subscription receives the changes of one collection, one object, or several collections.
 type Subscription struct {
 	// Start is the revision after which the subscription receives all changes. Earlier ones must be replayed from the log.
 	Start int64
@@ -13,7 +16,8 @@ type Subscription struct {
 	follower *Follower
 	hub      *hub
 	interest
-	offered int64 // the revision of the last change it was offered, at first Start; used by topic
+	resources []Resource // whose topics have it; changed with hub.telling held
+	offered   int64      // the revision of the last change it was offered, at first Start; used by topic
 
 	mu    sync.Mutex
 	queue []*Change
@@ -25,47 +29,78 @@ type Subscription struct {
 // if prefix is not empty and does not end in "/". A change may be left out if neither the version it made nor the one it replaced
 // passes the terms. Call Subscribe once; Follower.Close ends it.
 func (f *Follower) Subscribe(resource Resource, prefix string, terms ...Term) *Subscription {
-	h := f.store.hub
-	sub := &Subscription{follower: f, hub: h, interest: interest{resource, prefix, boundTerms(terms)}, wake: make(chan struct{}, 1)}
+	sub := f.subscription(interest{resource, prefix, boundTerms(terms)})
+	sub.Start = sub.Also(resource)
+	return sub
+}
+
+// SubscribeSeveral is Subscribe for whole collections, which Also adds: at first there are none.
+func (f *Follower) SubscribeSeveral() *Subscription { return f.subscription(interest{}) }
+
+func (f *Follower) subscription(i interest) *Subscription {
+	sub := &Subscription{follower: f, hub: f.store.hub, interest: i, wake: make(chan struct{}, 1)}
 	f.sub.Store(sub)
 	if f.ended.Load() {
 		sub.end(ErrSlow)
 	}
+	return sub
+}
+
+// Also adds a collection to a subscription. The subscription receives all changes of it after the revision that Also returns, and perhaps
+// some before.
+func (sub *Subscription) Also(resource Resource) (start int64) {
+	h := sub.hub
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sub.Start = h.at()
-	sub.offered = sub.Start // what is undelivered is not for it
-	if h.topics == nil {
+	switch {
+	case h.topics == nil:
 		sub.end(ErrClosed)
-		return sub
+	case !slices.Contains(sub.resources, resource):
+		if len(sub.resources) == 0 {
+			sub.offered = h.at() // what is undelivered is not for it
+		}
+		if h.topics[resource] == nil {
+			h.topics[resource] = newTopic()
+		}
+		h.topics[resource].add(sub)
+		sub.resources = append(sub.resources, resource)
 	}
-	if h.topics[resource] == nil {
-		h.topics[resource] = newTopic()
+	return h.at()
+}
+
+// Except removes a collection that Also has added. Changes that are queued already stay.
+func (sub *Subscription) Except(resource Resource) {
+	sub.hub.telling.Lock()
+	defer sub.hub.telling.Unlock()
+	if i := slices.Index(sub.resources, resource); i >= 0 {
+		sub.resources = slices.Delete(sub.resources, i, i+1)
+		sub.hub.remove(resource, sub)
 	}
-	h.topics[resource].add(sub)
-	return sub
 }
 
 // Close ends the subscription and releases what is queued.
 func (sub *Subscription) Close() {
-	sub.hub.remove(sub)
+	sub.hub.telling.Lock()
+	for _, resource := range sub.resources {
+		sub.hub.remove(resource, sub)
+	}
+	sub.resources = nil
+	sub.hub.telling.Unlock()
 	sub.end(ErrClosed)
 	sub.drop()
 }
 
-// remove removes a subscription from its topic.
-func (h *hub) remove(sub *Subscription) {
-	h.telling.Lock()
-	defer h.telling.Unlock()
-	topic := h.topics[sub.resource]
+// remove removes a subscription from the topic of a resource. h.telling is held.
+func (h *hub) remove(resource Resource, sub *Subscription) {
+	topic := h.topics[resource]
 	if topic == nil {
 		return
 	}
 	if topic.remove(sub); len(topic.all) == 0 {
 		h.mu.Lock()
-		delete(h.topics, sub.resource)
+		delete(h.topics, resource)
 		h.mu.Unlock()
 	}
 }

@@ -31,15 +31,17 @@ func (o *serveOptions) completeFleet() {
 	if !o.fleet.enabled {
 		return
 	}
-	o.server.Fleet = fleet.New(fleet.Config{
-		Databases: datastore.NewFiles(filepath.Join(o.server.DataDir, "clusters")), Options: o.hostedOptions, Domain: o.fleet.domain,
-	})
+	var databases fleet.Databases = datastore.NewFiles(datastore.ClustersFolder(o.server.DataDir))
+	if o.server.InMemory {
+		databases = datastore.NewMemory()
+	}
+	o.server.Fleet = fleet.New(fleet.Config{Databases: databases, Options: o.hostedOptions, Domain: o.fleet.domain})
 }
 
 // hostedOptions returns the options of the server of a cluster.
 func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqlstore.Options, error) {
 	made, host := server.NewOptions(), o.server
-	made.DataDir = filepath.Join(host.DataDir, "clusters", c.Status.Database)
+	made.DataDir = filepath.Join(datastore.ClustersFolder(host.DataDir), c.Status.Database)
 	made.Serving.BindAddress, made.Serving.BindPort = host.Serving.BindAddress, host.Serving.BindPort
 	made.AdvertiseAddress, made.ExternalHost = host.AdvertiseAddress, host.ExternalHost
 	made.ServiceClusterIPRange = host.ServiceClusterIPRange

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,32 +13,15 @@ import (
 	"github.com/sqube/sqube/server/crd"
 )
 
-// hide replaces the secret values in the versions of an object by their sizes. Values that differ between two versions still do.
-func (c *cluster) hide(ctx context.Context, resource schema.GroupResource, versions ...map[string]any) error {
-	values := make([]map[string]any, len(versions))
+// hide replaces the secret values in a version of an object, or in two, by their sizes. Values that differ between the two still do.
+func (c *cluster) hide(ctx context.Context, resource schema.GroupResource, versions ...map[string]any) (err error) {
+	hidden := make([]*changes.Hidden, len(versions))
 	for i, version := range versions {
-		hidden, err := c.hiddenIn(ctx, resource, version)
-		if err != nil {
+		if hidden[i], err = c.hiddenIn(ctx, resource, version); err != nil {
 			return err
 		}
-		values[i] = map[string]any{}
-		hidden.Replace(version, func(_ *changes.Hidden, path string, value any) any {
-			values[i][path] = value
-			return value
-		})
 	}
-	for i, version := range versions {
-		hidden, err := c.hiddenIn(ctx, resource, version)
-		if err != nil {
-			return err
-		}
-		hidden.Replace(version, func(h *changes.Hidden, path string, value any) any {
-			if other, both := values[len(values)-1-i][path]; both && !reflect.DeepEqual(other, value) {
-				return fmt.Sprintf("(%d bytes, %s)", h.Size(value), [2]string{"before", "after"}[i])
-			}
-			return changes.Sized(h.Size(value))
-		})
-	}
+	changes.HideIn(hidden, versions)
 	return nil
 }
 

@@ -52,6 +52,11 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 	}
 	running, stop := e.running(ctx)
 	defer stop()
+	end, _, err := e.cluster.wholeSession(running, true)
+	if err != nil {
+		return askFailure(running, err)
+	}
+	defer end()
 	conn, err := e.askingSession(running)
 	if err != nil {
 		return failure(ctx, "query", err)
@@ -61,8 +66,8 @@ func (e *Engine) Ask(ctx context.Context, statement string, columns func([]strin
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if err = harmless(running, conn, query); err == nil {
-		err = ask(running, conn.PgConn(), whole, columns, row)
+	if err = e.harmless(running, conn, query); err == nil {
+		err = e.ask(running, conn.PgConn(), whole, columns, row)
 	}
 	var refused *refusedRow
 	switch {
@@ -116,14 +121,14 @@ func (e *Engine) askingSession(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // harmless fails unless a statement only reads the log.
-func harmless(ctx context.Context, conn *pgx.Conn, query string) error {
+func (e *Engine) harmless(ctx context.Context, conn *pgx.Conn, query string) error {
 	name := "sqube_asked_" + strings.ToLower(rand.Text())
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, limits(ctx)); err != nil {
+	if _, err := tx.Exec(ctx, limits(ctx)+e.cluster.local()); err != nil {
 		return err
 	}
 	var nothing [][]byte // so that it is the extended protocol, which takes one statement
@@ -152,8 +157,8 @@ SELECT set_config('temp_file_limit', '%s', true) WHERE current_setting('is_super
 }
 
 // ask runs the statement. It leaves the transaction to the end of the session.
-func ask(ctx context.Context, conn *pgconn.PgConn, statement string, columns func([]string), row func([]any) error) error {
-	if _, err := conn.Exec(ctx, "BEGIN TRANSACTION READ ONLY; "+limits(ctx)).ReadAll(); err != nil {
+func (e *Engine) ask(ctx context.Context, conn *pgconn.PgConn, statement string, columns func([]string), row func([]any) error) error {
+	if _, err := conn.Exec(ctx, "BEGIN TRANSACTION READ ONLY; "+limits(ctx)+e.cluster.local()).ReadAll(); err != nil {
 		return err
 	}
 	result := conn.ExecParams(ctx, statement, nil, nil, nil, nil) // all of the result as text

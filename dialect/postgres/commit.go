@@ -99,6 +99,8 @@ func (e *Engine) commitGroup(ctx context.Context, group []dialect.Write, all *al
 			e.seen.Raise(committed.Last)
 			e.unnotified.cause = committed.Unnotified
 			return committed, nil
+		case e.cluster.isTaken(err):
+			return dialect.Committed{}, e.cluster.taken("commit")
 		case codeOf(err) == "22012": // see bump
 			jump := func(conn *pgxpool.Conn) error { return e.jumpRevision(ctx, conn.Conn().PgConn()) }
 			if err = e.writer.AcquireFunc(ctx, jump); err == nil {
@@ -171,7 +173,7 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, all *all, no
 			return nil
 		})
 	}
-	err := e.writer.SendBatch(ctx, batch).Close()
+	err := e.writer.send(ctx, batch)
 	return committed, written, err
 }
 
@@ -206,6 +208,6 @@ func toColumns(group []dialect.Write) []any {
 
 // Exec runs a statement that changes the log, for repairs.
 func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
-	_, err := e.writer.Exec(ctx, statement, args...)
+	err := e.writer.exec(ctx, statement, args...)
 	return failure(ctx, "execute", err)
 }

@@ -30,8 +30,8 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int, pack dialec
 	if pack != nil {
 		declare = packUpTo
 	}
-	if _, err := e.writer.Exec(ctx, declare, upTo); err != nil {
-		return 0, failure(ctx, "compact", err)
+	if err := e.declare(ctx, declare, upTo); err != nil {
+		return 0, e.failed(ctx, "compact", err)
 	}
 	if e.compacting.upTo != upTo {
 		e.compacting = compacting{upTo: upTo}
@@ -43,11 +43,22 @@ func (e *Engine) Compact(ctx context.Context, upTo int64, limit int, pack dialec
 		n, last, err = e.move(ctx, upTo, limit, pack)
 	}
 	if err != nil {
-		return 0, failure(ctx, "compact", err)
+		return 0, e.failed(ctx, "compact", err)
 	}
 	// Several rows may have the same replaced_by, and some of them may remain.
 	e.compacting.done = max(0, last-1)
 	return n, nil
+}
+
+// declare runs a statement that changes the counter.
+func (e *Engine) declare(ctx context.Context, statement string, args ...any) error {
+	if e.cluster == nil {
+		return e.writer.exec(ctx, statement, args...)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(statement, args...)
+	batch.Queue(ensureOwned, e.cluster.fence)
+	return e.writer.send(ctx, batch)
 }
 
 // remove removes a batch of rows, and returns the last of the revisions that replaced them.
@@ -55,7 +66,7 @@ func (e *Engine) remove(ctx context.Context, upTo int64, limit int) (n int, last
 	batch := &pgx.Batch{}
 	batch.Queue("SELECT " + e.capabilities.replan)
 	batch.Queue(compactRows, e.compacting.done, upTo, limit).QueryRow(func(row pgx.Row) error { return row.Scan(&n, &last) })
-	return n, last, e.writer.SendBatch(ctx, batch).Close()
+	return n, last, e.writer.send(ctx, batch)
 }
 
 // leavingRows selects what a batch of compaction moves, in the order that a dialect.Packer gets. About its inner query, see compactRows.
@@ -78,12 +89,25 @@ var (
 // change runs do in a transaction that alone changes the table past: others wait, so that they see its blocks. It locks a row that nothing
 // else changes while servers run. Not every server has advisory locks.
 func (e *Engine) change(ctx context.Context, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, e.writer, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return e.writer.transaction(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT version, "+e.capabilities.flush+" FROM schema_migrations FOR UPDATE"); err != nil {
 			return err
 		}
+		if e.cluster != nil {
+			if _, err := tx.Exec(ctx, ensureOwned, e.cluster.fence); err != nil {
+				return err
+			}
+		}
 		return do(tx)
 	})
+}
+
+// failed is failure for what change and declare return.
+func (e *Engine) failed(ctx context.Context, op string, err error) error {
+	if e.cluster.isTaken(err) {
+		return e.cluster.taken(op)
+	}
+	return failure(ctx, op, err)
 }
 
 // move moves a batch of rows, and returns the last of the revisions that replaced them.
@@ -164,7 +188,7 @@ SELECT count(*), max(until), max(until_at) FROM removed`, upTo, limit).Scan(&n, 
 		return err
 	})
 	if err != nil {
-		return 0, failure(ctx, "forget", err)
+		return 0, e.failed(ctx, "forget", err)
 	}
 	return n, nil
 }
@@ -194,12 +218,12 @@ func (e *Engine) EditPast(ctx context.Context, condition string, args []any, edi
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	return failure(ctx, "edit", err)
+	return e.failed(ctx, "edit", err)
 }
 
 // Purge implements dialect.Engine.
 func (e *Engine) Purge(ctx context.Context, b *dialect.Block) error {
-	return failure(ctx, "purge", e.change(ctx, func(tx pgx.Tx) error {
+	return e.failed(ctx, "purge", e.change(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "DELETE FROM past WHERE api_group = $1 AND resource = $2 AND key = $3 AND until <= $4", b.Group, b.Resource, b.Key, b.Until)
 		if err == nil {
 			_, err = tx.Exec(ctx, putBlock, b.Values()...)

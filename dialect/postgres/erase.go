@@ -35,10 +35,10 @@ const outside = "Postgres' write-ahead log, its archive, standbys and base backu
 // Erase implements dialect.Engine.
 func (e *Engine) Erase(ctx context.Context) (erased dialect.Erased, err error) {
 	var noted bool
-	if err := e.writer.QueryRow(ctx, isNoted).Scan(&noted); err != nil || !noted {
+	if err := e.writer.row(ctx, isNoted, nil, &noted); err != nil || !noted {
 		return erased, failure(ctx, "erase", err)
 	}
-	if err := e.writer.QueryRow(ctx, dialect.PurgedInLog).Scan(&erased.Kept); err != nil {
+	if err := e.writer.row(ctx, dialect.PurgedInLog, nil, &erased.Kept); err != nil {
 		return erased, failure(ctx, "erase", err)
 	}
 	x := eraser{again: true, left: []string{"free space of its tables, which another server is vacuuming"}}
@@ -50,7 +50,7 @@ func (e *Engine) Erase(ctx context.Context) (erased dialect.Erased, err error) {
 		x, err = eraser{left: []string{"free space of its tables, until other rows take it, since this user or server can't vacuum them"}}, nil
 	}
 	if erased.Again = x.again || erased.Kept > 0; err == nil && !erased.Again {
-		_, err = e.writer.Exec(ctx, erasedNote)
+		err = e.writer.exec(ctx, erasedNote)
 	}
 	erased.Left = append(x.left, outside)
 	return erased, failure(ctx, "erase", err)

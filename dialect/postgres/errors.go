@@ -71,7 +71,7 @@ func rolledBack(err error) bool {
 // unsupported reports whether a server that speaks Postgres' protocol, but is another engine, lacks what a statement needs.
 func unsupported(err error) bool {
 	code := codeOf(err)
-	return code == "0A000" || strings.HasPrefix(code, "42")
+	return errors.Is(err, errPooled) || code == "0A000" || strings.HasPrefix(code, "42")
 }
 
 // notifyHint adds advice to an error of NOTIFY.

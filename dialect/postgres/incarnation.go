@@ -83,11 +83,11 @@ jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, written_at = 
 }
 
 // bump returns the statement that raises the counter by its first parameter, unless it is behind the second. It fails with a
-// division by zero if the counter must jump first. The last parameters are those that dialect.CommitTime returns.
+// division by zero if the counter must jump first, or if the log is a cluster's that another server owns. The last parameters are those that dialect.CommitTime returns.
 func (e *Engine) bump() string {
-	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s THEN 1 ELSE 0 END,
+	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s%s THEN 1 ELSE 0 END,
   written_at = CASE WHEN written_at > $4::bigint THEN $3::bigint ELSE greatest(written_at, $3) END
-RETURNING revision, written_at, %s, %s`, e.capabilities.incarnation, e.capabilities.replan, e.capabilities.flush)
+RETURNING revision, written_at, %s, %s`, e.capabilities.incarnation, e.cluster.owned(), e.capabilities.replan, e.capabilities.flush)
 }
 
 // MayHold implements dialect.Engine: other servers may write to the database.

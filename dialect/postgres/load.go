@@ -17,10 +17,7 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 		return err
 	}
 	var refused error // by rows or past
-	err := pgx.BeginFunc(ctx, e.writer, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT "+e.capabilities.flush); err != nil {
-			return err
-		}
+	err := e.change(ctx, func(tx pgx.Tx) error {
 		err := copyInto(ctx, tx, "log", dialect.Columns, rows, func(row *dialect.LogRow) []any { return row.Values() }, &refused)
 		if err == nil && past != nil {
 			err = copyInto(ctx, tx, "past", dialect.BlockColumns+", bytes", past.Blocks, (*dialect.Block).Values, &refused)
@@ -33,7 +30,7 @@ func (e *Engine) Load(ctx context.Context, position dialect.Position, rows func(
 			return err
 		})
 	})
-	return cmp.Or(refused, failure(ctx, "load", err))
+	return cmp.Or(refused, e.failed(ctx, "load", err))
 }
 
 // copyInto copies what all passes to its argument into columns of a table. It returns an error from all, and stores it in refused too.

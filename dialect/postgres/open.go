@@ -24,11 +24,12 @@ import (
 
 // Engine is a dialect.Engine on one Postgres database.
 type Engine struct {
-	pool *pgxpool.Pool
+	pool *conns
 	// writer has one connection for commits and one for compaction, so that neither waits for reads.
-	writer   *pgxpool.Pool
+	writer   *conns
 	serves   atomic.Bool // both pools are open
-	listener *listener
+	listener *listener   // nil for a cluster, which has one writer
+	cluster  *cluster    // nil for a log that several servers write to
 
 	compacting compacting
 	shrinking  shrinking
@@ -49,19 +50,21 @@ func Open(ctx context.Context, dsn string) (*Engine, error) {
 // OpenWithin is Open for a server whose requests wait no longer than timeout for the database; 0 means no limit. It gives up
 // earlier on whatever could block them for longer, such as an unresponsive host or a client that died during a commit.
 func OpenWithin(ctx context.Context, d Database, timeout time.Duration) (*Engine, error) {
-	e, err := open(ctx, d, timeout)
+	e, err := open(ctx, d, timeout, func(*pgxpool.Config) {})
 	if err != nil {
 		return nil, fmt.Errorf("opening the Postgres database: %w", withHint(err))
 	}
 	return e, nil
 }
 
-func open(ctx context.Context, d Database, timeout time.Duration) (_ *Engine, err error) {
+// open opens the log with a configuration of its connections that share may change.
+func open(ctx context.Context, d Database, timeout time.Duration, share func(*pgxpool.Config)) (_ *Engine, err error) {
 	e := &Engine{}
 	config, err := d.parse()
 	if err != nil {
 		return nil, err
 	}
+	share(config)
 	if timeout > 0 {
 		config.ConnConfig.ConnectTimeout = min(config.ConnConfig.ConnectTimeout, max(timeout/2, time.Second))
 	}
@@ -76,15 +79,18 @@ func open(ctx context.Context, d Database, timeout time.Duration) (_ *Engine, er
 		return nil, err
 	}
 	configureServing(config.ConnConfig, e.capabilities, e.jumpRevision, e.reset)
-	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	reading, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
 		return nil, err
 	}
-	writing := config.Copy()
-	writing.MaxConns, writing.MinConns, writing.MinIdleConns = writerConns, 0, 0
-	if e.writer, err = pgxpool.NewWithConfig(ctx, writing); err != nil {
-		e.pool.Close()
+	writers := config.Copy()
+	writers.MaxConns, writers.MinConns, writers.MinIdleConns = writerConns, 0, 0
+	writing, err := pgxpool.NewWithConfig(ctx, writers)
+	if err != nil {
+		reading.Close()
 		return nil, err
 	}
+	e.pool, e.writer = &conns{Pool: reading}, &conns{Pool: writing}
 	e.serves.Store(true)
 	e.listener = e.listen(config.Copy(), timeout)
 	return e, nil
@@ -122,7 +128,7 @@ func OpenReader(ctx context.Context, d Database) (dialect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{pool: pool}, nil
+	return &Engine{pool: &conns{Pool: pool}}, nil
 }
 
 // Status returns the schema version of the database, without changing it.
@@ -189,7 +195,12 @@ func (e *Engine) Contains(column, parameter string) string {
 }
 
 // Notifications implements dialect.Engine.
-func (e *Engine) Notifications() <-chan int64 { return e.listener.newest }
+func (e *Engine) Notifications() <-chan int64 {
+	if e.listener == nil {
+		return nil
+	}
+	return e.listener.newest
+}
 
 // HasFiles implements dialect.Engine.
 func (e *Engine) HasFiles() bool { return false }
@@ -202,6 +213,9 @@ func (e *Engine) Skipped() dialect.Skips { return nil }
 
 // Close implements dialect.Engine.
 func (e *Engine) Close() error {
+	if e.cluster != nil {
+		return e.cluster.close()
+	}
 	if e.writer != nil { // nil if opened read-only
 		e.listener.close()
 		e.writer.Close()

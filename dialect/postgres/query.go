@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqube/sqube/dialect"
@@ -29,18 +30,20 @@ func (e *Engine) Streams() bool { return false }
 
 // query runs the statement once and reports whether row was called.
 func (e *Engine) query(ctx context.Context, statement string, args []any, row func(dialect.Row) error) (seen bool, err error) {
-	rows, err := e.pool.Query(ctx, numbered(statement), args...)
-	if err != nil {
-		return false, failure(ctx, "query", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		seen = true
-		if err := row(rows); err != nil {
-			return seen, err
+	var refused error // by row
+	err = e.pool.rows(ctx, func(rows pgx.Rows) error {
+		for rows.Next() {
+			seen = true
+			if refused = row(rows); refused != nil {
+				return refused
+			}
 		}
+		return rows.Err()
+	}, numbered(statement), args...)
+	if refused != nil {
+		return seen, refused
 	}
-	return seen, failure(ctx, "query", rows.Err())
+	return seen, failure(ctx, "query", err)
 }
 
 // numbered returns a statement whose parameters are written as ? in Postgres' syntax.

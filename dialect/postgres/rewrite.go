@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqube/sqube/dialect"
 )
@@ -34,11 +33,11 @@ func (x extent) lastRows() lastRows {
 }
 
 // next returns the ids of some of them, or none if there are no more.
-func (l *lastRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
+func (l *lastRows) next(ctx context.Context, c *conns) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE ctid >= $1::tid AND ctid < $2::tid LIMIT $3"
 	for l.To > l.From && l.Left > 0 {
 		first := max(l.To-rewritePages, l.From)
-		ids, err := some(ctx, pool, rows, fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", l.To), rewriteRows)
+		ids, err := some(ctx, c, rows, fmt.Sprintf("(%d,0)", first), fmt.Sprintf("(%d,0)", l.To), rewriteRows)
 		if err != nil || len(ids) > 0 {
 			l.Left -= int64(len(ids))
 			return ids, err
@@ -59,12 +58,12 @@ func (x extent) largeRows() largeRows {
 }
 
 // next returns the ids of some of them, or none if there are no more.
-func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, err error) {
+func (l *largeRows) next(ctx context.Context, c *conns) (ids []int64, err error) {
 	const rows = "SELECT id, pg_column_size(value) FROM log WHERE id > $1 AND id <= $2 AND pg_column_size(value) >= $3 ORDER BY id LIMIT $4"
 	if l.After >= l.Last {
 		return nil, nil
 	}
-	ids, err = some(ctx, pool, rows, l.After, l.Last, largeValue, rewriteRows)
+	ids, err = some(ctx, c, rows, l.After, l.Last, largeValue, rewriteRows)
 	l.After = l.Last
 	if len(ids) > 0 {
 		l.After = ids[len(ids)-1]
@@ -73,23 +72,22 @@ func (l *largeRows) next(ctx context.Context, pool *pgxpool.Pool) (ids []int64, 
 }
 
 // some returns the first ids that the statement selects, as many as fit in one rewrite.
-func some(ctx context.Context, pool *pgxpool.Pool, statement string, args ...any) (ids []int64, err error) {
-	rows, err := pool.Query(ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
+func some(ctx context.Context, c *conns, statement string, args ...any) (ids []int64, err error) {
 	var id int64
 	var size *int64 // deletions have no value
 	bytes := int64(0)
-	_, err = pgx.ForEachRow(rows, []any{&id, &size}, func() error {
-		if bytes < rewriteBytes {
-			ids = append(ids, id)
-		}
-		if size != nil {
-			bytes += *size
-		}
-		return nil
-	})
+	err = c.rows(ctx, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &size}, func() error {
+			if bytes < rewriteBytes {
+				ids = append(ids, id)
+			}
+			if size != nil {
+				bytes += *size
+			}
+			return nil
+		})
+		return err
+	}, statement, args...)
 	return ids, err
 }
 
@@ -106,5 +104,5 @@ func (e *Engine) rewrite(ctx context.Context, ids []int64) error {
 	batch.Queue("SELECT " + e.capabilities.replan)
 	batch.Queue("SELECT revision FROM counter FOR UPDATE")
 	batch.Queue(rewriteSome, ids)
-	return e.writer.SendBatch(ctx, batch).Close()
+	return e.writer.send(ctx, batch)
 }

@@ -50,14 +50,26 @@ func (e *Engine) Shrink(ctx context.Context) (more bool, err error) {
 
 // exclusively calls do with a connection that has no timeouts, unless another process is shrinking.
 func (e *Engine) exclusively(ctx context.Context, do func(*pgx.Conn) error) error {
+	if e.cluster != nil && e.capabilities.pooled {
+		return errPooled
+	}
+	end, mine, err := e.cluster.wholeSession(ctx, false)
+	if err != nil || !mine {
+		return err
+	}
+	defer end()
 	conn, err := dial(ctx, e.pool.Config())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
+	if e.cluster != nil {
+		if _, err := conn.Exec(ctx, "SET search_path = "+schemaOf(e.cluster.id)); err != nil {
+			return err
+		}
+	}
 	if !e.capabilities.pooled {
 		const limits = "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
-		var mine bool
 		err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1), (SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ("+limits+"))",
 			shrinkLock).Scan(&mine, nil)
 		if err != nil || !mine {
@@ -78,7 +90,7 @@ const hindered = `
 // worthVacuum reports whether many rows were removed since the last vacuum, and a vacuum would help.
 func (e *Engine) worthVacuum(ctx context.Context) (worth bool, err error) {
 	const query = "SELECT ($1 OR n_dead_tup >= $2 + n_live_tup / $3) AND NOT (" + hindered + ") FROM pg_stat_user_tables WHERE relid = 'log'::regclass"
-	err = e.writer.QueryRow(ctx, query, e.shrinking.backoff > 0, deadRows, deadShare).Scan(&worth)
+	err = e.writer.row(ctx, query, []any{e.shrinking.backoff > 0, deadRows, deadShare}, &worth)
 	return worth, err
 }
 

@@ -39,18 +39,21 @@ var remedies = map[string]string{
 
 // Space implements dialect.Engine. It leaves out what the server can't report.
 func (e *Engine) Space(ctx context.Context) (space dialect.Space, err error) {
-	err = e.pool.QueryRow(ctx, "SELECT pg_database_size(current_database())").Scan(&space.Database)
+	err = e.pool.row(ctx, e.size(), nil, &space.Database)
 	if err != nil && !unsupported(err) {
 		return space, failure(ctx, "measure", err)
 	}
-	var rows pgx.Rows
-	if rows, err = e.pool.Query(ctx, holders, longAgo); err == nil {
+	if e.cluster != nil { // the host reports what holds vacuum back, once for all
+		return space, nil
+	}
+	err = e.pool.rows(ctx, func(rows pgx.Rows) (err error) {
 		space.HeldBack, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 			var kind, name, about string
 			err := row.Scan(&kind, &name, &about)
 			return fmt.Sprintf(remedies[kind], name, about), err
 		})
-	}
+		return err
+	}, holders, longAgo)
 	if err != nil && !unsupported(err) {
 		return space, failure(ctx, "measure", err)
 	}
@@ -68,15 +71,18 @@ var unsafe = map[string]string{
 // itself unless the DSN does.
 func (e *Engine) UnsafeSettings(ctx context.Context) ([]string, error) {
 	const off = "SELECT name FROM pg_settings WHERE setting = 'off' AND (name IN ('fsync', 'full_page_writes') OR name = '" + synchronous + "' AND $1) ORDER BY name"
-	rows, err := e.pool.Query(ctx, off, durabilityGiven(e.pool.Config().ConnConfig))
+	if e.cluster != nil { // the host's server is the cluster's
+		return nil, nil
+	}
 	var sentences []string
-	if err == nil {
+	err := e.pool.rows(ctx, func(rows pgx.Rows) (err error) {
 		sentences, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 			var name string
 			err := row.Scan(&name)
 			return unsafe[name], err
 		})
-	}
+		return err
+	}, off, durabilityGiven(e.pool.Config().ConnConfig))
 	if unsupported(err) {
 		return nil, nil
 	}

@@ -70,7 +70,7 @@ func (e *Engine) resume(ctx context.Context) (say func(), err error) {
 	if err := e.skip(ctx, next, l.WrittenAt, boot); err != nil {
 		return nil, failure("open", err)
 	}
-	return say, e.startMark(next)
+	return say, e.startMark(&l, next)
 }
 
 // findEnd reads how the log ends.
@@ -131,7 +131,10 @@ const holds = " holds"
 
 // MayHold implements dialect.Engine.
 func (e *Engine) MayHold(ctx context.Context) (bool, error) {
-	_, err := e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?", holds)
+	err := e.reach(e.mark.last.Load())
+	if err == nil {
+		_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?", holds)
+	}
 	return err == nil, failure("open", err)
 }
 

@@ -77,6 +77,7 @@ func setNumber(ctx context.Context, db *sql.DB, number int32) error {
 
 // header is what the first page of a database file says about it (https://www.sqlite.org/fileformat2.html).
 type header struct {
+	pageSize int   // 0 in an empty file
 	keepsLog bool  // it is in WAL mode, which a backup is not
 	isOpen   bool  // the file was not closed
 	number   int32 // of the file, without openBit
@@ -93,8 +94,11 @@ func readHeader(path string) (h header, err error) {
 	if _, err := io.ReadFull(f, first); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return h, err
 	}
-	number := int32(binary.BigEndian.Uint32(first[60:]))
-	return header{first[18] == 2, number&openBit != 0, number &^ openBit}, nil
+	number, pageSize := int32(binary.BigEndian.Uint32(first[60:])), int(binary.BigEndian.Uint16(first[16:]))
+	if pageSize == 1 {
+		pageSize = 1 << 16
+	}
+	return header{pageSize, first[18] == 2, number&openBit != 0, number &^ openBit}, nil
 }
 
 // checkComplete fails if the file at path lacks its write-ahead log, or a part of it.
@@ -131,22 +135,21 @@ func Complete(path string) error {
 	return nil
 }
 
-// checkLog fails if the write-ahead log beside the file at path can't be the file's, or is damaged. SQLite must not have the file open in this
-// process.
-func checkLog(path string) error {
+// checkLog returns the header of the file at path, and whether it was closed in its place. It fails if the write-ahead log beside the file can't
+// be the file's, or is damaged. SQLite must not have the file open in this process.
+func checkLog(path string) (h header, closed bool, err error) {
 	log, missing := os.Stat(path + "-wal")
-	h, err := readHeader(path)
-	if err == nil && (missing != nil || log.Size() == 0) {
+	if h, err = readHeader(path); err != nil {
+		return h, false, err
+	}
+	if missing != nil || log.Size() == 0 {
 		if err = checkComplete(path); err == nil && missing != nil && h.keepsLog && h.isOpen {
 			slog.Warn("the database was not closed by sqube, and has no write-ahead log: if another program has closed it, as sqlite3 does after a look, nothing is missing; if the log was deleted, the last commits are", "file", path)
 		}
-		return err
+		return h, h.keepsLog && !h.isOpen && h.number == fileNumber(path), err
 	}
-	if err == nil && !h.keepsLog {
-		err = fmt.Errorf("the write-ahead log %[1]s-wal beside it is another database's, and would damage this one: move it away", path)
+	if !h.keepsLog {
+		return h, false, fmt.Errorf("the write-ahead log %[1]s-wal beside it is another database's, and would damage this one: move it away", path)
 	}
-	if err == nil {
-		err = checkWholeLog(path)
-	}
-	return err
+	return h, false, checkWholeLog(path)
 }

@@ -81,14 +81,19 @@ func writeMark(path string, least, most int64) error {
 	return nil
 }
 
-// startMark writes the mark of the database, which is at a revision, unless it is not to be synced.
-func (e *Engine) startMark(revision int64) error {
+// startMark writes the mark of the database, which is at a revision, unless it is not to be synced. One that is exact is good until the first
+// commit.
+func (e *Engine) startMark(l *end, revision int64) error {
 	if e.noSync {
 		return nil
 	}
 	e.mark.mu.Lock()
 	defer e.mark.mu.Unlock()
 	e.mark.last.Store(revision)
+	if l.mark != nil && l.ownMark && l.mark.Least == revision && l.mark.Most == revision {
+		e.mark.most.Store(revision)
+		return nil
+	}
 	return e.raiseMark(revision)
 }
 
@@ -152,7 +157,7 @@ func (e *Engine) closeMark(ctx context.Context) error {
 	if err == nil {
 		err = e.place.check()
 	}
-	if err == nil {
+	if err == nil && revision != e.mark.most.Load() {
 		err = writeMark(e.path, revision, revision)
 	}
 	return err

@@ -75,6 +75,9 @@ type Options struct {
 	// NoSync leaves writing the file to disk to the kernel. Commits survive the end of the process, but if the machine crashes
 	// the file may be corrupt. There is no mark, and a copy is as good as what it was copied from.
 	NoSync bool
+	// Many is for one of many databases of this process, which opens and closes them often. It holds no space for a full disk, has small
+	// caches, and does not look for damage in a file that sqube has closed.
+	Many bool
 }
 
 // OpenWith is Open with options.
@@ -83,7 +86,6 @@ func OpenWith(ctx context.Context, path string, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.noSync = o.NoSync
 	if err := e.noteStart(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the database %s: %w", path, withHint(err)), e.Close())
 	}
@@ -136,7 +138,9 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if e.lock, err = lockDatabase(path); err != nil {
 		return before, err
 	}
-	e.reserve.path = path + reserveSuffix
+	if e.noSync = o.NoSync; !o.Many {
+		e.reserve.path = path + reserveSuffix
+	}
 	if err := protect(path); err != nil { // SQLite gives new files the mode of the database
 		return before, err
 	}
@@ -144,18 +148,25 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if o.NoSync {
 		synchronous = "synchronous(off)"
 	}
-	if err := checkLog(path); err != nil {
-		return before, err
-	}
-	if err := inspect(ctx, path); err != nil {
-		return before, err
-	}
-	pageSize, err := format(ctx, path, synchronous)
+	h, closed, err := checkLog(path)
 	if err != nil {
 		return before, err
 	}
-	e.writer = e.connect(dsn(path, "journal_mode(wal)", synchronous, "cache_size(-8000)",
-		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/pageSize), fmt.Sprintf("journal_size_limit(%d)", reserveBytes)) + existing)
+	if !closed || !o.Many {
+		if err := inspect(ctx, path); err != nil {
+			return before, err
+		}
+		if h, err = readHeader(path); err != nil { // SQLite may have rolled its creation back
+			return before, err
+		}
+	}
+	if h.pageSize == 0 {
+		if h.pageSize, err = format(ctx, path, synchronous); err != nil {
+			return before, err
+		}
+	}
+	e.writer = e.connect(dsn(path, "journal_mode(wal)", synchronous, o.cache(8000),
+		fmt.Sprintf("wal_autocheckpoint(%d)", walCheckpoint/h.pageSize), fmt.Sprintf("journal_size_limit(%d)", reserveBytes)) + existing)
 	e.writer.SetMaxOpenConns(1)
 	if err := e.checkpointLeftover(ctx); err != nil {
 		return before, err
@@ -166,7 +177,7 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if before.Older() && !before.Interrupted { // then there is one already
 		e.keepCopy(ctx, before.Current)
 	}
-	if before, err = e.migrate(ctx); err != nil {
+	if err := e.migrate(ctx, before); err != nil {
 		return before, err
 	}
 	if err := e.keep(ctx, synchronous); err != nil {
@@ -178,8 +189,16 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 	if err := e.place.remember(given, path); err != nil {
 		return before, err
 	}
-	e.openReaders(existing)
+	e.openReaders(o, existing)
 	return before, nil
+}
+
+// cache is the pragma for the page cache of a connection, in KiB.
+func (o Options) cache(size int) string {
+	if o.Many {
+		size /= 16
+	}
+	return fmt.Sprintf("cache_size(-%d)", size)
 }
 
 // keep opens the connection that keeps the write-ahead log: the driver replaces others after a timeout, and SQLite removes the log with
@@ -187,48 +206,40 @@ func (e *Engine) open(ctx context.Context, path string, o Options) (before migra
 func (e *Engine) keep(ctx context.Context, synchronous string) error {
 	e.keepOpen = e.connect(dsn(e.path, synchronous, "cache_size(-64)") + existing)
 	e.keepOpen.SetMaxOpenConns(1)
-	return checkHeader(ctx, e.keepOpen) // the first read opens the log
+	_, err := e.keepOpen.ExecContext(ctx, "PRAGMA user_version") // the first read opens the log
+	return err
 }
 
-// format returns the page size of the file at path. In an empty file, it first sets what can't be changed later.
+// format sets what can't be changed later in the file at path, which is empty, and returns its page size.
 func format(ctx context.Context, path, synchronous string) (pageSize int, err error) {
-	info, err := os.Stat(path)
+	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous)+existing)
 	if err != nil {
 		return 0, err
 	}
-	name := dsn(path) + "&mode=ro" // otherwise closing it would remove a leftover write-ahead log; see markOpen
-	if info.Size() == 0 {
-		name = dsn(path, fmt.Sprintf("page_size(%d)", newPageSize), synchronous) + existing
-	}
-	db, err := sql.Open("sqlite", name)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if info.Size() == 0 {
-		if _, err := db.ExecContext(ctx, "PRAGMA auto_vacuum(2)"); err != nil { // writes the first page
-			return 0, err
+	_, err = db.ExecContext(ctx, "PRAGMA auto_vacuum(2)") // writes the first page
+	return newPageSize, errors.Join(err, db.Close())
+}
+
+// migrate migrates the schema, which is as before, and prepares the writing statements.
+func (e *Engine) migrate(ctx context.Context, before migrations.Status) error {
+	if !before.UpToDate() {
+		if _, err := migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
+			return err
 		}
 	}
-	err = db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize)
-	return pageSize, err
-}
-
-// migrate migrates the schema and prepares the writing statements.
-func (e *Engine) migrate(ctx context.Context) (before migrations.Status, err error) {
-	if before, err = migrations.Up(ctx, e.writer, migrations.SQLite); err != nil {
-		return before, err
-	}
-	return before, e.write.prepare(ctx, e.writer)
+	return e.write.prepare(ctx, e.writer)
 }
 
 // existing makes the driver open an existing file for writing, and never create one.
 const existing = "&mode=rw&_txlock=immediate"
 
 // openReaders opens the connections for reads, with further parameters for the driver.
-func (e *Engine) openReaders(parameters string) {
-	e.readers = e.connect(dsn(e.path, "query_only(1)", "cache_size(-4000)") + parameters)
+func (e *Engine) openReaders(o Options, parameters string) {
+	e.readers = e.connect(dsn(e.path, "query_only(1)", o.cache(4000)) + parameters)
 	n := max(4, 2*runtime.GOMAXPROCS(0))
+	if o.Many {
+		n = 2
+	}
 	e.readers.SetMaxOpenConns(n)
 	e.readers.SetMaxIdleConns(n)
 }

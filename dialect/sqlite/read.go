@@ -25,7 +25,7 @@ func OpenReader(ctx context.Context, path string) (dialect.Reader, error) {
 	e := &Engine{}
 	if err == nil {
 		e.path, e.readMode = m.path, m
-		e.openReaders(m.parameters)
+		e.openReaders(Options{}, m.parameters)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the database %s: %w", path, err)

@@ -13,13 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/sqlstore"
 )
 
 // joinedInformers are shared informers, whose stores have what a transaction has written in place of what was there before.
 type joinedInformers struct {
-	lazyinformer.Groups
+	informer.Groups
 	shared      informers.SharedInformerFactory
 	client      kubernetes.Interface // whose requests are in the transaction
 	transaction *sqlstore.Transaction
@@ -27,18 +27,18 @@ type joinedInformers struct {
 
 func newJoinedInformers(shared informers.SharedInformerFactory, client kubernetes.Interface, t *sqlstore.Transaction) *joinedInformers {
 	f := &joinedInformers{shared: shared, client: client, transaction: t}
-	f.Groups = lazyinformer.GroupsOf(f)
+	f.Groups = informer.GroupsOf(f)
 	return f
 }
 
 // InformerFor implements informers.SharedInformerFactory.
 func (f *joinedInformers) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	informer := f.shared.InformerFor(object, create)
-	resource, ok := lazyinformer.ResourceOf(reflect.TypeOf(object))
+	shared := f.shared.InformerFor(object, create)
+	resource, ok := informer.ResourceOf(reflect.TypeOf(object))
 	if !ok {
-		return informer
+		return shared
 	}
-	return joinedInformer{informer, joinedStore{informer.GetIndexer(), f, resource}}
+	return joinedInformer{shared, joinedStore{shared.GetIndexer(), f, resource}}
 }
 
 // InformerName implements informers.SharedInformerFactory.

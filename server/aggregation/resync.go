@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	informers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 )
 
 // resyncInterval is how often upstream checks whether APIServices are available, even if nothing has changed.
@@ -22,10 +22,10 @@ type steady struct {
 
 // Informer implements informers.APIServiceInformer.
 func (s *steady) Informer() cache.SharedIndexInformer {
-	informer := s.APIServiceInformer.Informer()
-	return lazyinformer.Adding{SharedIndexInformer: informer, Add: func(h cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	shared := s.APIServiceInformer.Informer()
+	return informer.Adding{SharedIndexInformer: shared, Add: func(h cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 		s.handlers = append(s.handlers, h)
-		return informer.AddEventHandler(h)
+		return shared.AddEventHandler(h)
 	}}
 }
 

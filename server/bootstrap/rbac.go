@@ -2,40 +2,29 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
-	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
-	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
-	"k8s.io/utils/clock"
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/transactions"
@@ -55,19 +44,17 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 			if err != nil {
 				return err
 			}
-			tasks, err := clusterRoleTasks(ctx, client)
+			if err := synced(ctx, authorizer); err != nil {
+				return err
+			}
+			found, err := findRoles(ctx, client, authorizer)
 			if notServed(err) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			bindings, err := clusterRoleBindingTasks(ctx, client, kubeletClient)
-			if err != nil {
-				return err
-			}
-			tasks = append(tasks, bindings...)
-			tasks = append(tasks, namespacedTasks(client)...)
+			tasks := slices.Concat(clusterRoleTasks(client, found), clusterRoleBindingTasks(client, found, kubeletClient), namespacedTasks(client, found))
 			err = each(ctx, tasks, func(_ context.Context, task *reconcileTask) (err error) {
 				if task.result, err = task.run(); err != nil {
 					return fmt.Errorf("reconcile %s: %w", task.what, err)
@@ -84,22 +71,85 @@ func rbacHook(clientWithin func(context.Context) (kubernetes.Interface, error), 
 			}
 			return nil
 		},
-		stored: func(ctx context.Context) error {
-			if authorizer == nil {
-				return nil
-			}
-			for _, informer := range []cache.SharedIndexInformer{
-				authorizer.ClusterRoles().Informer(), authorizer.ClusterRoleBindings().Informer(), authorizer.Roles().Informer(), authorizer.RoleBindings().Informer(),
-			} {
-				select {
-				case <-informer.HasSyncedChecker().Done():
-				case <-ctx.Done():
-					return fmt.Errorf("wait for the informers of roles: %w", ctx.Err())
-				}
-			}
-			return nil
-		},
+		stored: func(ctx context.Context) error { return synced(ctx, authorizer) },
 	}
+}
+
+// synced returns when the informers of the authorizer, if it is in use, have synced.
+func synced(ctx context.Context, authorizer rbacinformers.Interface) error {
+	if authorizer == nil {
+		return nil
+	}
+	for _, informer := range []cache.SharedIndexInformer{
+		authorizer.ClusterRoles().Informer(), authorizer.ClusterRoleBindings().Informer(), authorizer.Roles().Informer(), authorizer.RoleBindings().Informer(),
+	} {
+		select {
+		case <-informer.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the informers of roles: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// roles are the roles and bindings that exist, by NAME or NAMESPACE/NAME.
+type roles struct {
+	clusterRoles        map[string]*rbacv1.ClusterRole
+	clusterRoleBindings map[string]*rbacv1.ClusterRoleBinding
+	roles               map[string]*rbacv1.Role
+	roleBindings        map[string]*rbacv1.RoleBinding
+}
+
+// findRoles takes them from the authorizer's informers, or lists them if it is not in use.
+func findRoles(ctx context.Context, client kubernetes.Interface, authorizer rbacinformers.Interface) (found roles, err error) {
+	if authorizer != nil {
+		return roles{
+			clusterRoles: held[*rbacv1.ClusterRole](authorizer.ClusterRoles()), clusterRoleBindings: held[*rbacv1.ClusterRoleBinding](authorizer.ClusterRoleBindings()),
+			roles: held[*rbacv1.Role](authorizer.Roles()), roleBindings: held[*rbacv1.RoleBinding](authorizer.RoleBindings()),
+		}, nil
+	}
+	rbac := client.RbacV1()
+	clusterRoles, err := rbac.ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list cluster roles: %w", err)
+	}
+	clusterRoleBindings, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list cluster role bindings: %w", err)
+	}
+	namespaced, err := rbac.Roles("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list roles: %w", err)
+	}
+	roleBindings, err := rbac.RoleBindings("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return found, fmt.Errorf("list role bindings: %w", err)
+	}
+	return roles{byKey(clusterRoles.Items), byKey(clusterRoleBindings.Items), byKey(namespaced.Items), byKey(roleBindings.Items)}, nil
+}
+
+// held returns the objects of an informer by their keys.
+func held[T any](of interface {
+	Informer() cache.SharedIndexInformer
+}) map[string]T {
+	found := map[string]T{}
+	store := of.Informer().GetStore()
+	for _, key := range store.ListKeys() {
+		if object, ok, err := store.GetByKey(key); ok && err == nil {
+			found[key] = object.(T)
+		}
+	}
+	return found
+}
+
+// byKey returns the items of a list by their keys.
+func byKey[T any, P object[T]](items []T) map[string]P {
+	found := make(map[string]P, len(items))
+	for i := range items {
+		item := P(&items[i])
+		found[cache.MetaObjectToName(item).String()] = item
+	}
+	return found
 }
 
 // within returns a configuration whose requests fail once ctx has ended. While the database accepts no writes, clients retry for
@@ -125,6 +175,9 @@ const (
 
 // arrives waits until the informer of the result's kind has it.
 func (t *reconcileTask) arrives(ctx context.Context, informers rbacinformers.Interface) error {
+	if t.result == nil { // nothing was to be done
+		return nil
+	}
 	var informer cache.SharedIndexInformer
 	switch t.result.(type) {
 	case *rbacv1.ClusterRole:
@@ -151,9 +204,13 @@ func (t *reconcileTask) arrives(ctx context.Context, informers rbacinformers.Int
 	return nil
 }
 
-func roleTask(what string, role reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) *reconcileTask {
-	options := reconciliation.ReconcileRoleOptions{Role: role, Client: client, Confirm: true}
+// roleTask reconciles a role, of which existing is nil if it is missing.
+func roleTask(what string, role, existing reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) *reconcileTask {
+	options := reconciliation.ReconcileRoleOptions{Role: role, Client: foundRole{client, found(existing, client.Get)}, Confirm: true}
 	return &reconcileTask{what: what, run: func() (runtime.Object, error) {
+		if existing != nil && isRole(existing, role) {
+			return nil, nil
+		}
 		result, err := options.Run()
 		if err != nil {
 			return nil, err
@@ -162,9 +219,31 @@ func roleTask(what string, role reconciliation.RuleOwner, client reconciliation.
 	}}
 }
 
-func bindingTask(what string, binding reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) *reconcileTask {
-	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: binding, Client: client, Confirm: true}
+// isRole reports whether a role is as the expected one, so that nothing is to be done: upstream's comparison takes far longer.
+func isRole(existing, expected reconciliation.RuleOwner) bool {
+	aggregated := expected.GetAggregationRule()
+	return has(existing.GetLabels(), expected.GetLabels()) && has(existing.GetAnnotations(), expected.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(existing.GetAggregationRule(), aggregated) &&
+		(aggregated != nil && len(expected.GetRules()) == 0 || equality.Semantic.DeepEqual(existing.GetRules(), expected.GetRules()))
+}
+
+// has reports whether a map has all entries of another.
+func has(existing, expected map[string]string) bool {
+	for key, value := range expected {
+		if got, ok := existing[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// bindingTask reconciles a binding, of which existing is nil if it is missing.
+func bindingTask(what string, binding, existing reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) *reconcileTask {
+	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: binding, Client: foundBinding{client, found(existing, client.Get)}, Confirm: true}
 	return &reconcileTask{what: what, run: func() (runtime.Object, error) {
+		if existing != nil && isBinding(existing, binding) {
+			return nil, nil
+		}
 		result, err := options.Run()
 		if err != nil {
 			return nil, err
@@ -173,89 +252,94 @@ func bindingTask(what string, binding reconciliation.RoleBinding, client reconci
 	}}
 }
 
-// listed returns a function that serves a reconciler's first get from a list, so that two lists replace some 160 gets. Later gets
-// follow a write conflict and must see the current object.
-func listed[T any](value T, found bool, live func(namespace, name string) (T, error)) func(namespace, name string) (T, error) {
+// isBinding is isRole for bindings.
+func isBinding(existing, expected reconciliation.RoleBinding) bool {
+	return has(existing.GetLabels(), expected.GetLabels()) && has(existing.GetAnnotations(), expected.GetAnnotations()) &&
+		existing.GetRoleRef() == expected.GetRoleRef() && equality.Semantic.DeepEqual(existing.GetSubjects(), expected.GetSubjects())
+}
+
+// found returns a function that serves a reconciler's first get, which takes no request. Later gets follow a write conflict and must see the
+// current object.
+func found[T comparable](existing T, live func(namespace, name string) (T, error)) func(namespace, name string) (T, error) {
+	var none T
 	asked := false
 	return func(namespace, name string) (T, error) {
 		if asked {
 			return live(namespace, name)
 		}
 		asked = true
-		if !found {
-			return value, apierrors.NewNotFound(rbacv1.Resource("bootstrap"), name)
+		if existing == none {
+			return none, apierrors.NewNotFound(rbacv1.Resource("bootstrap"), name)
 		}
-		return value, nil
+		return existing, nil
 	}
 }
 
-type listedRole struct {
+type foundRole struct {
 	reconciliation.RuleOwnerModifier
 	get func(namespace, name string) (reconciliation.RuleOwner, error)
 }
 
-func (l listedRole) Get(namespace, name string) (reconciliation.RuleOwner, error) {
+func (l foundRole) Get(namespace, name string) (reconciliation.RuleOwner, error) {
 	return l.get(namespace, name)
 }
 
-type listedBinding struct {
+type foundBinding struct {
 	reconciliation.RoleBindingModifier
 	get func(namespace, name string) (reconciliation.RoleBinding, error)
 }
 
-func (l listedBinding) Get(namespace, name string) (reconciliation.RoleBinding, error) {
+func (l foundBinding) Get(namespace, name string) (reconciliation.RoleBinding, error) {
 	return l.get(namespace, name)
 }
 
-func clusterRoleTasks(ctx context.Context, client kubernetes.Interface) ([]*reconcileTask, error) {
-	list, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list cluster roles: %w", err)
-	}
-	present := byName(list.Items)
+func clusterRoleTasks(client kubernetes.Interface, found roles) []*reconcileTask {
 	live := reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
 	var tasks []*reconcileTask
 	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), []rbacv1.ClusterRole{servingApproverClusterRole()}, historyRoles()) {
-		existing, found := present[role.Name]
-		tasks = append(tasks, roleTask("cluster role "+role.Name,
-			reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
-			listedRole{live, listed[reconciliation.RuleOwner](reconciliation.ClusterRoleRuleOwner{ClusterRole: existing}, found, live.Get)}))
+		var existing reconciliation.RuleOwner
+		if present := found.clusterRoles[role.Name]; present != nil {
+			existing = reconciliation.ClusterRoleRuleOwner{ClusterRole: present}
+		}
+		tasks = append(tasks, roleTask("cluster role "+role.Name, reconciliation.ClusterRoleRuleOwner{ClusterRole: &role}, existing, live))
 	}
-	return tasks, nil
+	return tasks
 }
 
-func clusterRoleBindingTasks(ctx context.Context, client kubernetes.Interface, kubeletClient string) ([]*reconcileTask, error) {
-	list, err := client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list cluster role bindings: %w", err)
-	}
-	present := byName(list.Items)
+func clusterRoleBindingTasks(client kubernetes.Interface, found roles, kubeletClient string) []*reconcileTask {
 	live := reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
 	var tasks []*reconcileTask
 	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), []rbacv1.ClusterRoleBinding{kubeletBinding(kubeletClient), servingApproverBinding()}) {
-		existing, found := present[binding.Name]
-		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name,
-			reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
-			listedBinding{live, listed[reconciliation.RoleBinding](reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: existing}, found, live.Get)}))
+		var existing reconciliation.RoleBinding
+		if present := found.clusterRoleBindings[binding.Name]; present != nil {
+			existing = reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: present}
+		}
+		tasks = append(tasks, bindingTask("cluster role binding "+binding.Name, reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding}, existing, live))
 	}
-	return tasks, nil
+	return tasks
 }
 
 // namespacedTasks reconciles the few roles and bindings in kube-system and kube-public.
-func namespacedTasks(client kubernetes.Interface) []*reconcileTask {
+func namespacedTasks(client kubernetes.Interface, found roles) []*reconcileTask {
+	liveRoles := reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
+	liveBindings := reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
 	var tasks []*reconcileTask
 	for namespace, roles := range bootstrappolicy.NamespaceRoles() {
 		for _, role := range roles {
-			tasks = append(tasks, roleTask("role "+namespace+"/"+role.Name,
-				reconciliation.RoleRuleOwner{Role: &role},
-				reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}))
+			var existing reconciliation.RuleOwner
+			if present := found.roles[namespace+"/"+role.Name]; present != nil {
+				existing = reconciliation.RoleRuleOwner{Role: present}
+			}
+			tasks = append(tasks, roleTask("role "+namespace+"/"+role.Name, reconciliation.RoleRuleOwner{Role: &role}, existing, liveRoles))
 		}
 	}
 	for namespace, bindings := range bootstrappolicy.NamespaceRoleBindings() {
 		for _, binding := range bindings {
-			tasks = append(tasks, bindingTask("role binding "+namespace+"/"+binding.Name,
-				reconciliation.RoleBindingAdapter{RoleBinding: &binding},
-				reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}))
+			var existing reconciliation.RoleBinding
+			if present := found.roleBindings[namespace+"/"+binding.Name]; present != nil {
+				existing = reconciliation.RoleBindingAdapter{RoleBinding: present}
+			}
+			tasks = append(tasks, bindingTask("role binding "+namespace+"/"+binding.Name, reconciliation.RoleBindingAdapter{RoleBinding: &binding}, existing, liveBindings))
 		}
 	}
 	return tasks
@@ -332,84 +416,3 @@ func historyRoles() []rbacv1.ClusterRole {
 
 // updated are the annotations of roles and bindings that get back at a start what they lack.
 func updated() map[string]string { return map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"} }
-
-const (
-	// identityDuration is how long this server counts as alive after its last renewal, like upstream.
-	identityDuration = time.Hour
-	// identityRenewal is sixty times upstream's interval: a lease of an hour does not need a write every ten seconds.
-	identityRenewal = 10 * time.Minute
-)
-
-// ServerID returns the name of this server in its cluster: "apiserver-" and a hash of the host's name and of instance, which
-// distinguishes servers on one host. It returns an error if the host has no name.
-func ServerID(instance string) (string, error) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("name this server after its host: %w", err)
-	}
-	hash := sha256.Sum256([]byte(hostname + "\x00" + instance))
-	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash[:16])), nil
-}
-
-// identityHook maintains the Lease that shows that this server exists (KEP-1965), and deletes it when the server stops.
-func identityHook(client kubernetes.Interface, serverID string, renewal time.Duration, after ...*hook) *hook {
-	controller := lease.NewController(clock.RealClock{}, client, serverID+"_"+string(uuid.NewUUID()),
-		int32(identityDuration/identityRenewal*renewal/time.Second), nil, renewal, serverID, metav1.NamespaceSystem, labelIdentity)
-	return &hook{
-		name:      "start-kube-apiserver-identity-lease-controller",
-		after:     after,
-		announces: true,
-		serve: readyAtOnce(func(ctx context.Context) {
-			controller.Run(ctx)
-			controller.Stop()
-		}),
-	}
-}
-
-// labelIdentity sets the labels of kube-apiserver's identity Leases.
-func labelIdentity(l *coordinationv1.Lease) error {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("label the lease of this server: %w", err)
-	}
-	if l.Labels == nil {
-		l.Labels = map[string]string{}
-	}
-	l.Labels[controlplane.IdentityLeaseComponentLabelKey] = controlplane.KubeAPIServer
-	l.Labels[corev1.LabelHostname] = hostname
-	return nil
-}
-
-// identityCollectorHook deletes Leases of servers that ended without deleting them. Upstream's collector watches them all the time, for what
-// it does once an hour.
-func identityCollectorHook(client kubernetes.Interface, interval time.Duration, after ...*hook) *hook {
-	leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
-	return &hook{
-		name:  "start-kube-apiserver-identity-lease-garbage-collector",
-		after: after,
-		serve: readyAtOnce(func(ctx context.Context) {
-			wait.UntilWithContext(ctx, func(ctx context.Context) {
-				if err := collectIdentities(ctx, leases); err != nil {
-					utilruntime.HandleErrorWithContext(ctx, err, "The Leases of servers that have ended can't be deleted")
-				}
-			}, interval)
-		}),
-	}
-}
-
-// collectIdentities deletes the identity Leases that have expired or are invalid.
-func collectIdentities(ctx context.Context, leases coordinationclient.LeaseInterface) error {
-	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: controlplane.IdentityLeaseComponentLabelKey + "=" + controlplane.KubeAPIServer})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range list.Items {
-		lease := &list.Items[i]
-		renewed, seconds := lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds
-		if renewed == nil || seconds == nil || time.Since(renewed.Time) > time.Duration(*seconds)*time.Second {
-			errs = append(errs, deleteUnchanged(ctx, leases, lease))
-		}
-	}
-	return errors.Join(errs...)
-}

@@ -63,12 +63,19 @@ func New(decorator func(generic.StorageDecorator) generic.StorageDecorator) (*Re
 	if err != nil {
 		return nil, err
 	}
-	built.Destroy()
 	definitions, err := crd.NewGroup(collected)
 	if err != nil {
 		return nil, err
 	}
-	r.groups = append(built.Groups, definitions)
+	for _, group := range built.Groups {
+		info, err := group.Info()
+		if err != nil {
+			return nil, err
+		}
+		r.groups = append(r.groups, info)
+	}
+	built.Destroy()
+	r.groups = append(r.groups, definitions)
 	return r, nil
 }
 

@@ -3,6 +3,8 @@ package changes
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,4 +212,25 @@ func (h *Hidden) replace(path string, value any, by func(h *Hidden, path string,
 		}
 	}
 	return value
+}
+
+// HideIn replaces the secret values in a version of an object, or in two, by their sizes: those that hidden hides in each. Values that differ
+// between the two still do.
+func HideIn(hidden []*Hidden, versions []map[string]any) {
+	values := make([]map[string]any, len(versions))
+	for i, version := range versions {
+		values[i] = map[string]any{}
+		hidden[i].Replace(version, func(_ *Hidden, path string, value any) any {
+			values[i][path] = value
+			return value
+		})
+	}
+	for i, version := range versions {
+		hidden[i].Replace(version, func(h *Hidden, path string, value any) any {
+			if other, both := values[len(values)-1-i][path]; both && !reflect.DeepEqual(other, value) {
+				return fmt.Sprintf("(%d bytes, %s)", h.Size(value), [2]string{"before", "after"}[i])
+			}
+			return Sized(h.Size(value))
+		})
+	}
 }

@@ -61,7 +61,7 @@ func together(runs ...func(context.Context)) func(context.Context) {
 // upstream's does, so that every replica's admission has seen it.
 func buildNamespace(ctx context.Context, s *runState, c clients) (func(context.Context), error) {
 	settings := s.config.Settings.NamespaceController
-	controller := namespace.NewNamespaceController(ctx, c, contents{c.metadata, s.config.Empty, s.config.Metadata, s.discovery}, s.discovery.ServerPreferredNamespacedResources,
+	controller := namespace.NewNamespaceController(ctx, c, contents{c.metadata, s.config.Empty, s.config.stored, s.discovery}, s.discovery.ServerPreferredNamespacedResources,
 		s.shared.Core().V1().Namespaces(), settings.NamespaceSyncPeriod.Duration, corev1.FinalizerKubernetes)
 	return func(ctx context.Context) { controller.Run(ctx, int(settings.ConcurrentNamespaceSyncs)) }, nil
 }

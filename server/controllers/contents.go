@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 )
 
 // contents is the namespace controller's client. For each namespace, that controller deletes and then lists the objects of every
@@ -23,7 +22,7 @@ import (
 type contents struct {
 	metadata.Interface
 	empty  func(context.Context, schema.GroupVersionResource, string) (bool, error)
-	rows   func(schema.GroupVersionResource) cache.ListerWatcher // Config.Metadata
+	stored func(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]runtime.Object, error)
 	groups discovery.ServerGroupsInterface
 }
 
@@ -121,20 +120,16 @@ func (n namespaceContents) List(ctx context.Context, options metav1.ListOptions)
 	return list, err
 }
 
-// stored returns the metadata of the stored custom resources, and false if it can't, also for other kinds.
+// stored returns the metadata of the stored objects, and false if it can't.
 func (n namespaceContents) stored(ctx context.Context) (*metav1.PartialObjectMetadataList, bool) {
-	rows := n.of.contents.rows(n.of.resource)
-	if rows == nil {
+	objects, err := n.of.contents.stored(ctx, n.of.resource, n.namespace)
+	if err != nil {
 		return nil, false
 	}
-	ctx, done := context.WithCancel(ctx)
-	defer done()
-	found, err := cache.ToListerWithContext(rows).ListWithContext(ctx, metav1.ListOptions{})
-	list, ok := found.(*metav1.PartialObjectMetadataList)
-	if err != nil || !ok {
-		return nil, false
+	list := &metav1.PartialObjectMetadataList{}
+	for _, object := range objects {
+		list.Items = append(list.Items, *object.(*metav1.PartialObjectMetadata))
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return o.Namespace != n.namespace })
 	return list, true
 }
 

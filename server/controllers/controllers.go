@@ -22,9 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 )
 
 // Config is what the controllers need from the server.
@@ -52,15 +51,19 @@ type Config struct {
 	Discovery interface{ AddInvalidationCallback(func()) }
 	// Empty reports whether a resource has no object in a namespace, as of now. It reports false also if it can't know.
 	Empty func(context.Context, schema.GroupVersionResource, string) (bool, error)
-	// Sleep is for informers of any resource.
-	Sleep lazyinformer.Sleep
+	// Sleep is for controllers that have nothing to do while a resource has no objects: it has wake called in a goroutine, once, when the
+	// resource may have some, and returns true. The caller may cancel that. If it may have some already, Sleep returns false, and wake may
+	// still be called.
+	Sleep func(ctx context.Context, resource schema.GroupVersionResource, wake func()) (cancel func(), asleep bool)
 	// Written is closed once a client other than this server may have written anything. Nil means that one has.
 	Written <-chan struct{}
 	// Seldom is how often discovery is read without a change; 0 for five minutes.
 	Seldom time.Duration
-	// Metadata returns how informers read the metadata of a custom resource's objects. It returns nil for other resources, which they
-	// read by requests.
-	Metadata func(schema.GroupVersionResource) cache.ListerWatcher
+	// Metadata returns how informers read the metadata of a resource's objects. It returns nil for one that is not stored here, such as that
+	// of an aggregated API, which they read by requests.
+	Metadata func(schema.GroupVersionResource) informer.Source
+	// Feed feeds the informers of metadata.
+	Feed *informer.Feed
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
 	// ServiceAccountKey is the private key (crypto/ecdsa or crypto/rsa) that signs the tokens in token Secrets. Nil leaves such

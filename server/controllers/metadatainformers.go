@@ -2,11 +2,13 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
@@ -14,7 +16,7 @@ import (
 	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 )
 
 // whole are the resources whose objects quota reads beyond their metadata.
@@ -71,6 +73,19 @@ func (m *metadataInformers) ForResource(gvr schema.GroupVersionResource) (inform
 // closes when the controller stops, since shared informers outlive the controller.
 func (m *metadataInformers) Start(<-chan struct{}) { m.shared.factory.Start(m.config.InformersStop) }
 
+// stored returns the metadata of the objects of a resource in a namespace as they are stored. It returns an error for a resource that is not
+// stored here.
+func (c Config) stored(ctx context.Context, resource schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
+	source := c.Metadata(resource)
+	if source == nil {
+		return nil, fmt.Errorf("%s is not stored here", resource.GroupResource())
+	}
+	if kept, ok := source.(interface{ Destroy() }); ok {
+		defer kept.Destroy()
+	}
+	return c.Feed.List(ctx, source, namespace)
+}
+
 // close stops all informers of metadata and waits for them.
 func (m *metadataInformers) close() {
 	m.cancel()
@@ -97,7 +112,7 @@ type generation struct {
 func (m *metadataInformer) Informer() cache.SharedIndexInformer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return countedInformer{lazyinformer.Adding{SharedIndexInformer: m.present().informer, Add: m.add}, m}
+	return countedInformer{informer.Adding{SharedIndexInformer: m.present().informer, Add: m.add}, m}
 }
 
 // Lister lists the objects of the resource's current informer.
@@ -109,14 +124,11 @@ func (m *metadataInformer) Lister() cache.GenericLister {
 func (m *metadataInformer) present() *generation {
 	if m.current == nil {
 		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-		var informer cache.SharedIndexInformer
-		if source := m.owner.config.Metadata(m.resource); source != nil {
-			informer = cache.NewSharedIndexInformer(source, &metav1.PartialObjectMetadata{}, 0, indexers)
-		} else {
-			informer = metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
-		}
-		_ = informer.SetTransform(strip) // fails only on a running informer
-		m.current = &generation{informer: lazyinformer.New(informer, m.resource, m.owner.config.Sleep)}
+		made := metadatainformer.NewFilteredMetadataInformer(m.owner.client, m.resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
+		m.current = &generation{informer: informer.New(made, informer.Options{
+			Name: m.resource.Resource, Feed: m.owner.config.Feed, Transform: strip,
+			Source: func() informer.Source { return m.owner.config.Metadata(m.resource) },
+		})}
 	}
 	return m.current
 }
@@ -145,7 +157,7 @@ func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 // countedInformer is a generation's informer that counts its users. Upstream's controllers add one handler to it, get its
 // controller, and run that.
 type countedInformer struct {
-	lazyinformer.Adding
+	informer.Adding
 	monitor *metadataInformer
 }
 

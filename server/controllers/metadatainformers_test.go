@@ -15,6 +15,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -51,7 +52,7 @@ func expectName(t *testing.T, names <-chan string, want string) {
 	}
 }
 
-// sleepless is a lazyinformer.Sleep for resources with objects.
+// sleepless is a Config.Sleep for resources with objects.
 func sleepless(context.Context, schema.GroupVersionResource, func()) (func(), bool) {
 	return nil, false
 }
@@ -74,7 +75,7 @@ func newTestInformers(t *testing.T) (*metadataInformers, *metadatafake.FakeMetad
 	stop := make(chan struct{})
 	shared := newSharedInformers(informers.NewSharedInformerFactory(kubefake.NewClientset(), 0), started(), stop)
 	m := newMetadataInformers(client, shared, Config{
-		InformersStop: stop, Sleep: sleepless, Metadata: func(schema.GroupVersionResource) cache.ListerWatcher { return nil },
+		InformersStop: stop, Sleep: sleepless, Metadata: func(schema.GroupVersionResource) informer.Source { return nil },
 	})
 	t.Cleanup(func() { close(stop); m.close() })
 	return m, client

@@ -9,7 +9,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 )
 
 // recountAfter is how long after the last change of a quota's usage its objects are counted again. Admission adds to the usage of one quota
@@ -25,11 +25,11 @@ type recountedQuotas struct {
 
 // Informer returns the informer.
 func (r recountedQuotas) Informer() cache.SharedIndexInformer {
-	informer := r.ResourceQuotaInformer.Informer()
+	shared := r.ResourceQuotaInformer.Informer()
 	add := func(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-		return informer.AddEventHandlerWithOptions(&recounting{ResourceEventHandler: h, pending: map[string]*time.Timer{}}, options)
+		return shared.AddEventHandlerWithOptions(&recounting{ResourceEventHandler: h, pending: map[string]*time.Timer{}}, options)
 	}
-	return lazyinformer.Adding{SharedIndexInformer: informer, Add: add}
+	return informer.Adding{SharedIndexInformer: shared, Add: add}
 }
 
 type recounting struct {

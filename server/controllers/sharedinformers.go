@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 )
 
 // sharedInformers are the server's shared informers, with a record of the handlers that are added to them. Upstream's controllers
@@ -25,7 +25,7 @@ import (
 // Handlers get no events before started is closed. Upstream's constructors add handlers first and then set what the handlers use,
 // since their informers are not running yet; here they are.
 type sharedInformers struct {
-	lazyinformer.Groups
+	informer.Groups
 	factory
 	started, stop <-chan struct{}
 
@@ -49,7 +49,7 @@ type handler struct {
 // newSharedInformers returns informers whose handlers get events from started until stop.
 func newSharedInformers(shared informers.SharedInformerFactory, started, stop <-chan struct{}) *sharedInformers {
 	s := &sharedInformers{factory: factory{shared}, started: started, stop: stop, requested: &sync.Map{}, byType: map[reflect.Type]cache.SharedIndexInformer{}}
-	s.Groups = lazyinformer.GroupsOf(s)
+	s.Groups = informer.GroupsOf(s)
 	return s
 }
 
@@ -156,17 +156,17 @@ func (r recordingGeneric) Informer() cache.SharedIndexInformer {
 	return r.owner.recording(r.GenericInformer.Informer())
 }
 
-type recordingInformer struct{ lazyinformer.Adding }
+type recordingInformer struct{ informer.Adding }
 
-func (s *sharedInformers) recording(informer cache.SharedIndexInformer) recordingInformer {
+func (s *sharedInformers) recording(shared cache.SharedIndexInformer) recordingInformer {
 	add := func(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-		registration, err := informer.AddEventHandlerWithOptions(s.delay(h), options)
+		registration, err := shared.AddEventHandlerWithOptions(s.delay(h), options)
 		if err == nil {
-			s.record(informer, registration)
+			s.record(shared, registration)
 		}
 		return registration, err
 	}
-	return recordingInformer{lazyinformer.Adding{SharedIndexInformer: informer, Add: add}}
+	return recordingInformer{informer.Adding{SharedIndexInformer: shared, Add: add}}
 }
 
 // AddIndexers adds the indexers that the informer does not have. Indexers can't be removed, and one that an earlier call of Run

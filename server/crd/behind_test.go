@@ -10,13 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/decorate"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/sqlstore"
 	"github.com/sqube/sqube/sqlstore/apistorage"
 	"github.com/sqube/sqube/sqlstore/storetest"
@@ -24,35 +28,45 @@ import (
 	"github.com/sqube/sqube/test/harness"
 )
 
-// behind makes watches report no objects until caughtUp is closed, and counts gets.
+// behind lets the informer of definitions see objects once caughtUp is closed, and counts gets.
 func behind(next generic.StorageDecorator, caughtUp <-chan struct{}, gets *atomic.Int32) generic.StorageDecorator {
-	return decorate.Storage(next, func(_ schema.GroupResource, s storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
-		return lateStorage{s, caughtUp, gets}, destroy, nil
+	counted := decorate.Storage(next, func(_ schema.GroupResource, s storage.Interface, destroy factory.DestroyFunc) (storage.Interface, factory.DestroyFunc, error) {
+		return countedStorage{s, gets}, destroy, nil
 	})
+	late := decorate.Config(counted, func(c *storagebackend.ConfigForResource) {
+		c.Transformer = lateTransformer{identity.NewEncryptCheckTransformer(), caughtUp}
+	})
+	return func(config *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error),
+		newObject, newList func() runtime.Object, attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		decorator := counted
+		if _, informed := newObject().(*apiextensionsv1.CustomResourceDefinition); informed {
+			decorator = late
+		}
+		return decorator(config, prefix, key, newObject, newList, attributes, triggers, indexers)
+	}
 }
 
-type lateStorage struct {
+type countedStorage struct {
 	storage.Interface
-	caughtUp <-chan struct{}
-	gets     *atomic.Int32
+	gets *atomic.Int32
 }
 
-func (s lateStorage) Get(ctx context.Context, key string, o storage.GetOptions, out runtime.Object) error {
+func (s countedStorage) Unwrap() storage.Interface { return s.Interface }
+
+func (s countedStorage) Get(ctx context.Context, key string, o storage.GetOptions, out runtime.Object) error {
 	s.gets.Add(1)
 	return s.Interface.Get(ctx, key, o, out)
 }
 
-func (s lateStorage) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
-	events, err := s.Interface.Watch(ctx, key, o)
-	if err != nil {
-		return nil, err
-	}
-	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
-		if e.Type != watch.Bookmark { // one ends the initial list
-			<-s.caughtUp
-		}
-		return e, true
-	}), nil
+type lateTransformer struct {
+	value.Transformer
+	caughtUp <-chan struct{}
+}
+
+func (t lateTransformer) TransformFromStorage(ctx context.Context, data []byte, c value.Context) ([]byte, bool, error) {
+	<-t.caughtUp
+	return t.Transformer.TransformFromStorage(ctx, data, c)
 }
 
 // TestServerBehind has two servers on one database, one of which sees definitions later than clients of the other one. A request for
@@ -60,9 +74,11 @@ func (s lateStorage) Watch(ctx context.Context, key string, o storage.ListOption
 func TestServerBehind(t *testing.T) {
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, nil)
-	ahead := start(t, func(c *crd.Config) { c.Storage, c.Sleep = storage, nil })
+	ahead := start(t, func(c *crd.Config) { c.Storage, c.Feed, c.Alone = storage, informer.NewFeed(store), false })
 	caughtUp, gets := make(chan struct{}), &atomic.Int32{}
-	late := start(t, func(c *crd.Config) { c.Storage, c.Sleep = behind(storage, caughtUp, gets), nil })
+	late := start(t, func(c *crd.Config) {
+		c.Storage, c.Feed, c.Alone = behind(storage, caughtUp, gets), informer.NewFeed(store), false
+	})
 	ahead.define(t, parse[apiextensionsv1.CustomResourceDefinition](t, widgets))
 	time.AfterFunc(500*time.Millisecond, func() {
 		if n := gets.Load(); n > 20 {

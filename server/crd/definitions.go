@@ -17,10 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/json"
+
+	"github.com/sqube/sqube/server/informer"
 )
 
 // wholeDefinitions reads definitions with their schemas.
@@ -166,17 +167,19 @@ func (slimCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Ob
 	return d, &kind, nil
 }
 
-// newSlimInformer returns an informer of definitions without schemas, which reads them from storage that decorate makes.
-func newSlimInformer(decorate generic.StorageDecorator, resync time.Duration) (cache.SharedIndexInformer, error) {
-	options := definitionOptions(decorate)
+// newSlimInformer returns an informer of definitions without schemas.
+func newSlimInformer(c Config) (cache.SharedIndexInformer, error) {
+	options := definitionOptions(c.Storage)
 	options.Codec = slimCodec{options.Codec}
-	rows, _, err := newRows(options, apiextensionsv1.Resource("customresourcedefinitions"),
-		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinition{} },
-		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} })
+	rows, err := newRows(options, apiextensionsv1.Resource("customresourcedefinitions"),
+		func() runtime.Object { return &apiextensionsv1.CustomResourceDefinition{} })
 	if err != nil {
 		return nil, fmt.Errorf("build the storage in which definitions are watched: %w", err)
 	}
-	return cache.NewSharedIndexInformer(rows.listWatch(), &apiextensionsv1.CustomResourceDefinition{}, resync, cache.Indexers{}), nil
+	made := cache.NewSharedIndexInformer(&cache.ListWatch{}, &apiextensionsv1.CustomResourceDefinition{}, 0, cache.Indexers{})
+	return informer.New(made, informer.Options{
+		Name: "customresourcedefinitions", Feed: c.Feed, Resync: c.Resync, Source: func() informer.Source { return rows },
+	}), nil
 }
 
 // establishedWait is how long upstream's handler delays the first creation of a custom resource after its definition is

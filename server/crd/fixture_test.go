@@ -23,14 +23,13 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/sqlstore"
@@ -70,7 +69,7 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 		},
 		RequestTimeout: time.Minute, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 3 << 20,
 		Complete: complete,
-		Sleep:    whileEmpty(store),
+		Feed:     informer.NewFeed(store), Alone: true,
 	}
 	for _, f := range change {
 		f(&config)
@@ -104,18 +103,13 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	return &server{s, transport.Config(), definitions, objects}
 }
 
-// whileEmpty lets informers sleep while a store has no objects for them.
-func whileEmpty(store *sqlstore.Store) lazyinformer.Sleep {
-	return func(ctx context.Context, stored schema.GroupVersionResource, wake func()) (func(), bool) {
-		return store.WhileEmpty(ctx, sqlstore.Resource{Group: stored.Group, Name: stored.Resource}, wake)
-	}
-}
-
 // serve makes the handlers of definitions, and behind them those of custom resources.
 func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handlers.API {
 	t.Helper()
-	api, err := handlers.New(handlers.Config{
-		Groups:              []*genericapiserver.APIGroupInfo{s.Group()},
+	group, err := handlers.GroupOf(s.Group())
+	harness.Must(t, err)
+	return handlers.New(handlers.Config{
+		Groups:              []*handlers.Group{group},
 		Authorizer:          authorizerfactory.NewAlwaysAllowAuthorizer(),
 		TypeConverter:       managedfields.NewDeducedTypeConverter(),
 		EquivalentResources: runtime.NewEquivalentResourceRegistry(),
@@ -126,8 +120,6 @@ func serve(t *testing.T, s *crd.Server, apis aggregated.ResourceManager) *handle
 
 		CustomConversionFailures: s.ConversionFailures,
 	})
-	harness.Must(t, err)
-	return api
 }
 
 // chain adds the filters that put the user and the RequestInfo into each request's context.

@@ -1,107 +1,59 @@
 package crd
 
 import (
-	"context"
-	"sync"
+	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/json"
 
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/resources"
+	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // rows are the stored objects of a resource for an informer of this process, which needs only a part of each. The codec decodes that.
 type rows struct {
-	storage.Interface
-	prefix  string
-	newList func() runtime.Object
+	apistorage.Reader
+	destroy factory.DestroyFunc
 }
 
-func newRows(o resources.CodecRESTOptions, resource schema.GroupResource, newObject, newList func() runtime.Object) (rows, factory.DestroyFunc, error) {
+// Destroy ends what is kept for the objects.
+func (r rows) Destroy() { r.destroy() }
+
+func newRows(o resources.CodecRESTOptions, resource schema.GroupResource, newObject func() runtime.Object) (rows, error) {
 	options, err := o.GetRESTOptions(resource, nil)
 	if err != nil {
-		return rows{}, nil, err
+		return rows{}, err
 	}
-	made, destroy, err := options.Decorator(options.StorageConfig, options.ResourcePrefix, nil, newObject, newList, storage.DefaultNamespaceScopedAttr, nil, nil)
-	return rows{made, options.ResourcePrefix, newList}, destroy, err
-}
-
-// listWatch returns how an informer reads them.
-func (r rows) listWatch() *cache.ListWatch {
-	options := func(o metav1.ListOptions) storage.ListOptions {
-		predicate := storage.Everything
-		predicate.AllowWatchBookmarks = o.AllowWatchBookmarks
-		return storage.ListOptions{
-			ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
-			SendInitialEvents: o.SendInitialEvents, Predicate: predicate, Recursive: true,
-		}
+	made, destroy, err := options.Decorator(options.StorageConfig, options.ResourcePrefix, nil, newObject, nil, storage.DefaultNamespaceScopedAttr, nil, nil)
+	if err != nil {
+		return rows{}, err
 	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list := r.newList()
-			return list, r.GetList(ctx, r.prefix, options(o), list)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			events, err := r.Watch(ctx, r.prefix, options(o))
-			if err != nil {
-				return nil, err
-			}
-			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
-				if held, ok := e.Object.(runtime.CacheableObject); ok {
-					e.Object = held.GetObject()
-				}
-				return e, true
-			}), nil
-		},
+	stored := apistorage.Of(made)
+	if stored == nil {
+		return rows{}, fmt.Errorf("%T of %s is not the log's", made, resource)
 	}
+	return rows{stored.Decoded(), destroy}, nil
 }
 
 // Metadata returns how an informer reads the metadata of a custom resource's objects without labels and annotations, or nil if there
 // is no such custom resource. Unlike a request, that needs no schemas.
-func (s *Server) Metadata(resource schema.GroupVersionResource) cache.ListerWatcher {
+func (s *Server) Metadata(resource schema.GroupVersionResource) informer.Source {
 	if _, err := s.informer.Lister().Get(resource.Resource + "." + resource.Group); err != nil {
 		return nil
 	}
-	var once sync.Once
-	var stored rows
-	var failed error
-	opened := func(ctx context.Context) (*cache.ListWatch, error) { // ctx ends when the informer stops
-		once.Do(func() {
-			options := customResourceOptions(s.storage)
-			options.Codec = metadataCodec{options.Codec}
-			var destroy factory.DestroyFunc
-			stored, destroy, failed = newRows(options, resource.GroupResource(),
-				func() runtime.Object { return &metav1.PartialObjectMetadata{} },
-				func() runtime.Object { return &metav1.PartialObjectMetadataList{} })
-			if failed == nil {
-				context.AfterFunc(ctx, destroy)
-			}
-		})
-		return stored.listWatch(), failed
+	options := customResourceOptions(s.storage)
+	options.Codec = metadataCodec{options.Codec}
+	stored, err := newRows(options, resource.GroupResource(), func() runtime.Object { return &metav1.PartialObjectMetadata{} })
+	if err != nil {
+		return nil // then it is read by requests
 	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			rows, err := opened(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return rows.ListWithContext(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			rows, err := opened(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return rows.WatchWithContext(ctx, o)
-		},
-	}
+	return stored
 }
 
 // metadataCodec decodes the metadata of stored objects.

@@ -36,7 +36,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sqube/sqube/server/codecs"
-	"github.com/sqube/sqube/server/lazyinformer"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/startup"
 	"github.com/sqube/sqube/server/watchtask"
 )
@@ -80,15 +80,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the loopback client of custom resources: %w", err)
 	}
-	informer, err := newSlimInformer(c.Storage, c.Resync)
+	slim, err := newSlimInformer(c)
 	if err != nil {
 		return nil, err
 	}
-	if c.Sleep != nil {
-		informer = lazyinformer.New(informer, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), c.Sleep)
-	}
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
-	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return informer })
+	factory.InformerFor(&apiextensionsv1.CustomResourceDefinition{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return slim })
 	whole := wholeDefinitions{group.VersionedResourcesStorageMap["v1"]["customresourcedefinitions"].(registry.Getter)}
 	s := &Server{
 		defined:  make(chan struct{}),
@@ -151,7 +148,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.inUse.forgotten = s.reads.forget
 	define := sync.OnceFunc(func() { close(s.defined) })
-	if c.Sleep == nil {
+	if !c.Alone {
 		define()
 	} else if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
 		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
@@ -227,7 +224,7 @@ const keepUnused = 5 * time.Minute
 // workers is how many definitions a controller handles at once, like kube-apiserver. naming and establishing handle one.
 const workers = 5
 
-// Run reads the definitions and, from the first one on if Config.Sleep is set, runs their controllers over the loopback client until ctx
+// Run reads the definitions and, from the first one on if Config.Alone is set, runs their controllers over the loopback client until ctx
 // ends. It returns when all of them have ended. It must be called only once.
 //
 //	naming               decides which definition gets a name, in status.acceptedNames
@@ -313,9 +310,11 @@ type Config struct {
 	KeepUnused time.Duration
 	// Resync is how often controllers process every definition again; 0 for only when it changes.
 	Resync time.Duration
-	// Sleep lets the informer of definitions and their controllers sleep while there are none. It must be nil if there may be other servers:
-	// one that has just woken up would delete the APIServices that another one has made for the first definition.
-	Sleep lazyinformer.Sleep
+	// Feed feeds the informers.
+	Feed *informer.Feed
+	// Alone lets the controllers of definitions wait while there are none. It must be false if there may be other servers: one that has
+	// just begun would delete the APIServices that another one has made for the first definition.
+	Alone bool
 	// Complete is closed when all other groups are served. Until then, requests for unknown resources get a 503.
 	Complete <-chan struct{}
 }

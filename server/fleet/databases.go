@@ -41,4 +41,6 @@ type Elsewhere struct {
 }
 
 // Error implements error.
-func (e *Elsewhere) Error() string { return fmt.Sprintf("the cluster is awake on the server %s", e.URL) }
+func (e *Elsewhere) Error() string {
+	return fmt.Sprintf("the cluster is awake on the server %s", e.URL)
+}

@@ -29,6 +29,12 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 		switch info.Resource + "/" + info.Subresource {
 		case "clusters/kubeconfig":
 			serve = f.kubeconfig
+		case "clusters/state":
+			serve = f.state
+		case "clusters/sleep":
+			serve = f.sleep
+		case "clusters/wake":
+			serve = f.wakeUp
 		default:
 			next.ServeHTTP(w, r)
 			return
@@ -38,7 +44,11 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 			codecs.WriteError(w, r, err)
 			return
 		}
-		responsewriters.WriteRawJSON(http.StatusCreated, answer, w)
+		code := http.StatusCreated
+		if r.Method == http.MethodGet {
+			code = http.StatusOK
+		}
+		responsewriters.WriteRawJSON(code, answer, w)
 	})
 }
 

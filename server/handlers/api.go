@@ -1,14 +1,10 @@
 package handlers
 
 import (
-	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
+	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -16,8 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
-	"k8s.io/apiserver/pkg/registry/rest"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/sqube/sqube/server/bodies"
 )
@@ -33,13 +27,17 @@ type API struct {
 
 // servedVersion has the endpoints and the discovery of one group version.
 type servedVersion struct {
+	*VersionDescription
 	discovery methods
-	endpoints map[string]*endpoint // by resource or resource/subresource
+	// endpoints are made at the first request, since most servers get requests for few groups.
+	endpoints func() endpoints
 }
 
-// New builds the endpoints of every resource in the groups. It registers their kinds in Config.EquivalentResources and
-// their discovery in Config.APIs. It returns an error if a storage can't be served, which is a bug.
-func New(c Config) (*API, error) {
+// endpoints are those of a version by resource or resource/subresource.
+type endpoints map[string]*endpoint
+
+// New serves every resource in the groups. It registers their kinds in Config.EquivalentResources and their discovery in Config.APIs.
+func New(c Config) *API {
 	a := &API{
 		config:   c,
 		groups:   map[string]methods{},
@@ -48,87 +46,55 @@ func New(c Config) (*API, error) {
 		bodies:   bodies.NewLimiter(c.MaxRequestBodyBytes),
 	}
 	for _, group := range c.Groups {
-		if err := a.addGroup(group); err != nil {
-			return nil, err
+		group.Register(c.EquivalentResources)
+		for _, version := range group.Versions {
+			a.addVersion(group, version)
+		}
+		if len(group.Versions) > 0 && group.Name != "" {
+			a.groups[group.Name] = groupDocument(group.Versions)
 		}
 	}
-	return a, nil
+	return a
 }
 
 // Serves reports whether a built-in version has the resource.
 func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 	served, ok := a.versions[version]
-	return ok && served.endpoints[resource] != nil
-}
-
-// addGroup builds the versions of one group that have resources.
-func (a *API) addGroup(group *genericapiserver.APIGroupInfo) error {
-	var versions []schema.GroupVersion
-	for _, version := range group.PrioritizedVersions {
-		storages := group.VersionedResourcesStorageMap[version.Version]
-		if len(storages) == 0 {
-			continue
-		}
-		if err := a.addVersion(group, version, storages); err != nil {
-			return err
-		}
-		versions = append(versions, version)
-	}
-	if len(versions) > 0 && versions[0].Group != "" {
-		a.groups[versions[0].Group] = groupDocument(versions)
-	}
-	return nil
-}
-
-// addVersion builds the endpoints of one version, in the order of their names.
-func (a *API) addVersion(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, storages map[string]rest.Storage) error {
-	paths := slices.Sorted(maps.Keys(storages))
-
-	served := &servedVersion{endpoints: map[string]*endpoint{}}
-	resources := make([]metav1.APIResource, 0, len(paths))
-	for _, path := range paths {
-		t, err := newTarget(group, version, path, storages)
-		if err != nil {
-			return fmt.Errorf("serving %s of %s: %w", path, version, err)
-		}
-		endpoint, scope, err := newEndpoint(a.config, t, a.bodies)
-		if err != nil {
-			return fmt.Errorf("serving %s of %s: %w", path, version, err)
-		}
-		resource, err := describe(t, endpoint, scope.Kind)
-		if err != nil {
-			return fmt.Errorf("describing %s of %s: %w", path, version, err)
-		}
-		served.endpoints[path] = endpoint
-		resources = append(resources, resource)
-		a.config.EquivalentResources.RegisterKindFor(scope.Resource, scope.Subresource, scope.Kind)
-	}
-	if err := a.addVersionDiscovery(version, served, resources); err != nil {
-		return err
-	}
-	a.versions[version] = served
-	return nil
-}
-
-func newTarget(group *genericapiserver.APIGroupInfo, version schema.GroupVersion, path string, storages map[string]rest.Storage) (target, error) {
-	resource, subresource, _ := strings.Cut(path, "/")
-	parent, ok := storages[resource].(rest.Scoper)
 	if !ok {
-		return target{}, fmt.Errorf("the storage of %q does not implement rest.Scoper", resource)
+		return false
 	}
-	return target{
-		group:       group,
-		version:     version,
-		resource:    resource,
-		subresource: subresource,
-		namespaced:  parent.NamespaceScoped(),
-		storage:     storages[path],
-	}, nil
+	_, ok = served.Resources[resource]
+	return ok
+}
+
+func (a *API) addVersion(group *Group, version *VersionDescription) {
+	served := &servedVersion{VersionDescription: version}
+	served.endpoints = sync.OnceValue(func() endpoints { return a.endpointsOf(group, version) })
+	a.addVersionDiscovery(served)
+	a.versions[version.GroupVersion] = served
+}
+
+// endpointsOf makes the endpoints of one version. It panics if a storage can't be served, which is a bug.
+func (a *API) endpointsOf(group *Group, version *VersionDescription) endpoints {
+	info, err := group.Info()
+	if err != nil {
+		panic(err)
+	}
+	made := endpoints{}
+	storages := info.VersionedResourcesStorageMap[version.Version]
+	for path, described := range version.Resources {
+		t, err := newTarget(info, version.GroupVersion, path, storages)
+		if err != nil {
+			panic(err)
+		}
+		made[path] = newEndpoint(a.config, t, described, a.bodies)
+	}
+	return made
 }
 
 // Config is what the handlers need from the rest of the server.
 type Config struct {
-	Groups []*genericapiserver.APIGroupInfo // the built-in groups; each brings its scheme, codecs and storages
+	Groups []*Group // the built-in groups
 
 	Admission  admission.Interface   // runs on every write; nil admits everything
 	Authorizer authorizer.Authorizer // for checks inside a verb, such as create-on-update

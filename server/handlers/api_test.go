@@ -32,7 +32,11 @@ func TestEveryKindHasADefinition(t *testing.T) {
 	var config handlers.Config
 	newAPI(t, options{runtimeConfig: map[string]string{"api/all": "true"}, change: func(c *handlers.Config) { config = *c }})
 	seen := 0
-	for _, group := range config.Groups {
+	for _, each := range config.Groups {
+		group, err := each.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, version := range group.PrioritizedVersions {
 			for path, storage := range group.VersionedResourcesStorageMap[version.Version] {
 				if _, connects := storage.(rest.Connecter); connects {

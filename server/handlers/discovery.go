@@ -8,10 +8,8 @@ import (
 	"reflect"
 	"slices"
 
-	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
@@ -22,25 +20,15 @@ import (
 	"github.com/sqube/sqube/server/codecs"
 )
 
-// addVersionDiscovery makes the resource list of a version and adds it to the aggregated discovery (KEP-3352).
-func (a *API) addVersionDiscovery(version schema.GroupVersion, served *servedVersion, resources []metav1.APIResource) error {
-	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return resources })
-	served.discovery = document(discovery.NewAPIVersionHandler(codecs.General(), version, lister))
-
-	described, err := genericapi.ConvertGroupVersionIntoToDiscovery(resources)
-	if err != nil {
-		return fmt.Errorf("describing %s: %w", version, err)
-	}
+// addVersionDiscovery makes the document of a version and adds it to the aggregated discovery (KEP-3352).
+func (a *API) addVersionDiscovery(served *servedVersion) {
+	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return served.listed })
+	served.discovery = document(discovery.NewAPIVersionHandler(codecs.General(), served.GroupVersion, lister))
 	manager := a.config.APIs
-	if version.Group == "" {
+	if served.Group == "" {
 		manager = a.legacy
 	}
-	manager.AddGroupVersion(version.Group, apidiscovery.APIVersionDiscovery{
-		Version:   version.Version,
-		Resources: described,
-		Freshness: apidiscovery.DiscoveryFreshnessCurrent,
-	})
-	return nil
+	manager.AddGroupVersion(served.Group, served.aggregated)
 }
 
 // legacyVersions serves /api, whose only version is v1.
@@ -51,7 +39,7 @@ func (a *API) legacyVersions() http.Handler {
 }
 
 // groupDocument returns the document of a group with these versions, the first of which is the preferred one.
-func groupDocument(versions []schema.GroupVersion) methods {
+func groupDocument(versions []*VersionDescription) methods {
 	group := metav1.APIGroup{Name: versions[0].Group}
 	for _, v := range versions {
 		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: v.String(), Version: v.Version})
@@ -76,12 +64,12 @@ var connectVerbs = map[string]string{
 }
 
 // describe returns the entry of a target in the discovery of its version.
-func describe(t target, e *endpoint, kind schema.GroupVersionKind) (metav1.APIResource, error) {
+func describe(t target, kind schema.GroupVersionKind) (metav1.APIResource, error) {
 	described := metav1.APIResource{
 		Name:       t.path(),
 		Namespaced: t.namespaced,
 		Kind:       kind.Kind,
-		Verbs:      e.verbs,
+		Verbs:      verbsOf(t),
 	}
 	if own, ok := t.storage.(rest.KindProvider); ok {
 		described.Kind = own.Kind()

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
@@ -24,7 +23,6 @@ import (
 type endpoint struct {
 	namespaced bool
 	within     bool // also a collection in each namespace, though it has none: see CreaterInNamespaces
-	verbs      metav1.Verbs
 	// routes are made at the first request, since most servers get requests for few resources.
 	routes func() *routes
 }
@@ -69,26 +67,27 @@ const (
 	scopeResource  = "resource"
 )
 
-func newEndpoint(c Config, t target, limiter *bodies.Limiter) (*endpoint, *handlers.RequestScope, error) {
-	scope, err := newScope(c, t)
-	if err != nil {
-		return nil, nil, err
-	}
-	if large, ok := t.storage.(LargeBodies); ok {
-		most, together := large.MaxBody()
-		scope.MaxRequestBodyBytes = max(scope.MaxRequestBodyBytes, most)
-		limiter = bodies.NewRawLimiter(scope.MaxRequestBodyBytes, int(together))
-	}
-	b, err := newRouteBuilder(t, scope, limiter)
-	if err != nil {
-		return nil, nil, err
-	}
-	if store := storeOf(t.storage); store != nil && t.subresource == "" {
+func newEndpoint(c Config, t target, described ResourceDescription, limiter *bodies.Limiter) *endpoint {
+	if store := StoreOf(t.storage); store != nil && t.subresource == "" {
 		LimitErrors(store)
 		sharePrinter(store)
 	}
-	_, within := t.storage.(CreaterInNamespaces)
-	return &endpoint{namespaced: t.namespaced, within: within, verbs: verbsOf(t), routes: sync.OnceValue(func() *routes { return newRoutes(c, b) })}, scope, nil
+	return &endpoint{namespaced: t.namespaced, within: described.within, routes: sync.OnceValue(func() *routes {
+		scope, err := newScope(c, t, described.Kind)
+		if err != nil {
+			panic(t.bug(err))
+		}
+		if large, ok := t.storage.(LargeBodies); ok {
+			most, together := large.MaxBody()
+			scope.MaxRequestBodyBytes = max(scope.MaxRequestBodyBytes, most)
+			limiter = bodies.NewRawLimiter(scope.MaxRequestBodyBytes, int(together))
+		}
+		b, err := newRouteBuilder(t, scope, limiter)
+		if err != nil {
+			panic(t.bug(err))
+		}
+		return newRoutes(c, b)
+	})}
 }
 
 // newRoutes makes the routes that the storage of the target supports. These are the verbs of verbsOf.

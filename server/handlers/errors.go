@@ -83,8 +83,8 @@ func few(errs field.ErrorList) field.ErrorList {
 	return append(errs[:maxErrors:maxErrors], rest)
 }
 
-// storeOf returns the store that a REST storage is or embeds; nil if it has none.
-func storeOf(from rest.Storage) *registry.Store {
+// StoreOf returns the store that a REST storage is or embeds; nil if it has none.
+func StoreOf(from rest.Storage) *registry.Store {
 	if store, ok := from.(*registry.Store); ok {
 		return store
 	}

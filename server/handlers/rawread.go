@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage"
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/sqube/sqube/sqlstore/apistorage"
@@ -89,25 +88,11 @@ func plainStore(from rest.Storage, scope *handlers.RequestScope) *registry.Store
 	if scope.Subresource != "" {
 		return nil
 	}
-	store := storeOf(from)
-	if store == nil || store.Decorator != nil || !stored(store.Storage.Storage) {
+	store := StoreOf(from)
+	if store == nil || store.Decorator != nil || apistorage.Of(store.Storage.Storage) == nil {
 		return nil
 	}
 	return store
-}
-
-// stored reports whether a storage returns objects as they are in the log.
-func stored(s storage.Interface) bool {
-	for {
-		switch this := s.(type) {
-		case *apistorage.Storage:
-			return true
-		case interface{ Unwrap() storage.Interface }:
-			s = this.Unwrap()
-		default:
-			return false
-		}
-	}
 }
 
 // CustomReads are the handlers that get, list and watch custom resources in their storage version.

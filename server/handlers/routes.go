@@ -47,7 +47,7 @@ func (a *API) serveVersion(w http.ResponseWriter, r *http.Request, group, path s
 	case ended(rest):
 		version.discovery.serve(w, r)
 	default:
-		version.find(rest).serve(w, r)
+		version.endpoints().find(rest).serve(w, r)
 	}
 }
 
@@ -81,7 +81,7 @@ func cut(path string) (segment, rest string) {
 // ended reports whether the rest of a path is empty, apart from slashes.
 func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 
-// find returns the methods of a path below the version, or nil if it does not exist:
+// find returns the methods of a path below a version, or nil if it does not exist:
 //
 //	RESOURCE[/NAME[/SUBRESOURCE[/…]]]
 //	namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE[/…]]]
@@ -92,7 +92,7 @@ func ended(rest string) bool { return strings.Trim(rest, "/") == "" }
 //
 // The path of a Namespace is also the prefix of other objects' paths. RequestInfo distinguishes the two by the words status and
 // finalize, so namespaced resources can't have these names.
-func (v *servedVersion) find(path string) methods {
+func (v endpoints) find(path string) methods {
 	first, rest := cut(path)
 	switch {
 	case ended(rest):
@@ -104,30 +104,30 @@ func (v *servedVersion) find(path string) methods {
 	}
 	_, rest = cut(rest)
 	if ended(rest) {
-		return v.endpoints[first].itemIn(false, "")
+		return v[first].itemIn(false, "")
 	}
 	resource, rest := cut(rest)
 	if (resource == "status" || resource == "finalize") && ended(rest) {
-		return v.endpoints[first+"/"+resource].itemIn(false, "")
+		return v[first+"/"+resource].itemIn(false, "")
 	}
 	return v.findIn(true, resource, rest)
 }
 
 // findIn is find for a resource, namespaced or not, and the rest of its path.
-func (v *servedVersion) findIn(namespaced bool, resource, rest string) methods {
+func (v endpoints) findIn(namespaced bool, resource, rest string) methods {
 	if ended(rest) {
 		return v.collectionIn(namespaced, resource)
 	}
 	_, rest = cut(rest)
 	if ended(rest) {
-		return v.endpoints[resource].itemIn(namespaced, "")
+		return v[resource].itemIn(namespaced, "")
 	}
 	subresource, below := cut(rest)
-	return v.endpoints[resource+"/"+subresource].itemIn(namespaced, below)
+	return v[resource+"/"+subresource].itemIn(namespaced, below)
 }
 
 // findWatch is find for a path below watch.
-func (v *servedVersion) findWatch(path string) methods {
+func (v endpoints) findWatch(path string) methods {
 	resource, rest := cut(path)
 	namespaced := false
 	if resource == "namespaces" {
@@ -136,7 +136,7 @@ func (v *servedVersion) findWatch(path string) methods {
 			namespaced, resource, rest = true, name, behind
 		}
 	}
-	e := v.endpoints[resource]
+	e := v[resource]
 	if e == nil {
 		return nil
 	}
@@ -156,15 +156,15 @@ func (v *servedVersion) findWatch(path string) methods {
 // A path without a namespace does not match a namespaced resource, and vice versa.
 
 // whole returns the methods of a resource in all namespaces.
-func (v *servedVersion) whole(resource string) methods {
-	if e := v.endpoints[resource]; e != nil && e.namespaced {
+func (v endpoints) whole(resource string) methods {
+	if e := v[resource]; e != nil && e.namespaced {
 		return e.routes().everywhere
 	}
 	return v.collectionIn(false, resource)
 }
 
-func (v *servedVersion) collectionIn(namespaced bool, resource string) methods {
-	if e := v.endpoints[resource]; e != nil && (e.namespaced == namespaced || e.within) {
+func (v endpoints) collectionIn(namespaced bool, resource string) methods {
+	if e := v[resource]; e != nil && (e.namespaced == namespaced || e.within) {
 		return e.routes().collection
 	}
 	return nil

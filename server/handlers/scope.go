@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -34,13 +33,14 @@ func (t target) path() string {
 	return t.resource + "/" + t.subresource
 }
 
+// bug returns an error that names the target.
+func (t target) bug(err error) error {
+	return fmt.Errorf("serving %s of %s: %w", t.path(), t.version, err)
+}
+
 // newScope returns the scope that the target's verbs share: how objects are named, decoded, defaulted, converted and printed, and
 // how field ownership is tracked.
-func newScope(c Config, t target) (*handlers.RequestScope, error) {
-	kind, err := genericapi.GetResourceKind(t.version, t.storage, t.group.Scheme)
-	if err != nil {
-		return nil, err
-	}
+func newScope(c Config, t target, kind schema.GroupVersionKind) (*handlers.RequestScope, error) {
 	table, isTable := t.storage.(rest.TableConvertor)
 	if _, isLister := t.storage.(rest.Lister); isLister && !isTable {
 		return nil, errors.New("its storage supports lists but not Tables")

@@ -87,7 +87,9 @@ func newAPI(t testing.TB, o options) api {
 	harness.Must(t, err)
 	t.Cleanup(built.Destroy)
 
-	groups := append(built.Groups, newCRDGroup(t, o.storage))
+	definitions, err := handlers.GroupOf(newCRDGroup(t, o.storage))
+	harness.Must(t, err)
+	groups := append(built.Groups, definitions)
 	converter, err := resources.TypeConverter()
 	harness.Must(t, err)
 	config := handlers.Config{
@@ -104,8 +106,7 @@ func newAPI(t testing.TB, o options) api {
 	if o.change != nil {
 		o.change(&config)
 	}
-	served, err := handlers.New(config)
-	harness.Must(t, err)
+	served := handlers.New(config)
 	handler := withRequestContext(served.Handler(http.NotFoundHandler()))
 	transport.SetHandler(handler)
 	t.Cleanup(func() {

@@ -76,7 +76,9 @@ func (noTables) ConvertToTable(context.Context, runtime.Object, runtime.Object) 
 // TestErrorAfterCommit checks that a patch whose response can't be encoded is stored, and that the response is a 500.
 func TestErrorAfterCommit(t *testing.T) {
 	c := newStoredAPI(t, func(config *handlers.Config) {
-		config.Groups[0].VersionedResourcesStorageMap["v1"]["configmaps"].(*configmapstore.REST).TableConvertor = noTables{}
+		core, err := config.Groups[0].Info()
+		harness.Must(t, err)
+		core.VersionedResourcesStorageMap["v1"]["configmaps"].(*configmapstore.REST).TableConvertor = noTables{}
 	})
 	c.send("POST", configMaps, asJSON, oneMap, http.StatusCreated, nil)
 	r, err := http.NewRequest("PATCH", c.base+configMaps+"/a", strings.NewReader(`{"data":{"k":"2"}}`))

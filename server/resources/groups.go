@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/compatibility"
@@ -35,23 +34,36 @@ import (
 	scheduling "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	storage "k8s.io/kubernetes/pkg/registry/storage/rest"
 	storagemigration "k8s.io/kubernetes/pkg/registry/storagemigration/rest"
+
+	"github.com/sqube/sqube/server/handlers"
 )
 
 // Built is the result of New.
 type Built struct {
-	Groups     []*genericapiserver.APIGroupInfo   // core first, then in kube-apiserver's order
+	Groups     []*handlers.Group                  // core first, then in kube-apiserver's order
 	Equivalent runtime.EquivalentResourceRegistry // of resources that are stored in the same place
 	Repair     *ServiceRepair                     // must run while the server does
+
+	prefixes map[schema.GroupResource]string
 }
 
-// Has reports whether there is a storage of a resource.
-func (b *Built) Has(resource schema.GroupVersionResource) bool { return b.Storage(resource) != nil }
-
-// Storage returns the storage of a resource, nil if there is none.
-func (b *Built) Storage(resource schema.GroupVersionResource) rest.Storage {
+// Stores reports whether the objects of a resource, which is served, are stored under its own name.
+func (b *Built) Stores(resource schema.GroupVersionResource) bool {
 	for _, group := range b.Groups {
-		if storage, found := group.VersionedResourcesStorageMap[resource.Version][resource.Resource]; found && group.PrioritizedVersions[0].Group == resource.Group {
-			return storage
+		if version := group.Version(resource.Version); group.Name == resource.Group && version != nil {
+			_, served := version.Resources[resource.Resource]
+			name := resource.GroupResource()
+			return served && b.prefixes[name] == KeyPrefix(name)
+		}
+	}
+	return false
+}
+
+// Build makes the storages of all groups.
+func (b *Built) Build() error {
+	for _, group := range b.Groups {
+		if _, err := group.Info(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -60,16 +72,11 @@ func (b *Built) Storage(resource schema.GroupVersionResource) rest.Storage {
 // Destroy stops the background work of the storages. They must not be used afterwards.
 func (b *Built) Destroy() {
 	for _, group := range b.Groups {
-		for _, storages := range group.VersionedResourcesStorageMap {
-			for _, storage := range storages {
-				storage.Destroy()
-			}
-		}
+		group.Destroy()
 	}
 }
 
-// New builds the storages of every built-in group that is enabled. Groups without an enabled resource are omitted. It sends no
-// requests.
+// New builds every built-in group that is enabled. Groups without an enabled resource are omitted. It sends no requests.
 func New(c Config) (*Built, error) {
 	client, err := kubernetes.NewForConfig(c.Loopback)
 	if err != nil {
@@ -79,10 +86,34 @@ func New(c Config) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	coreGroup, err := newCoreGroup(c, client, allocators)
+	stored := &prefixes{RESTOptionsGetter: c.RESTOptions, known: map[schema.GroupResource]string{}}
+	c.RESTOptions = stored
+	builders, err := builders(c, client, allocators)
 	if err != nil {
 		return nil, err
 	}
+	built := &Built{Repair: newServiceRepair(c.Services, cmp.Or(c.Repair, repairInterval), client, c.Informers, allocators)}
+	settings := c.settings()
+	known, ok := catalogs.Load(settings)
+	if ok {
+		for i, description := range known.(*catalog).groups {
+			if description != nil {
+				built.Groups = append(built.Groups, handlers.NewGroup(description, builders[i]))
+			}
+		}
+	} else {
+		if built.Groups, known, err = newCatalog(stored, builders); err != nil {
+			return nil, err
+		}
+		known, _ = catalogs.LoadOrStore(settings, known)
+	}
+	built.prefixes = known.(*catalog).prefixes
+	built.Equivalent = equivalents{known.(*catalog).equivalent, runtime.NewEquivalentResourceRegistry()}
+	return built, nil
+}
+
+// builders returns what makes each group.
+func builders(c Config, client *kubernetes.Clientset, allocators *serviceAllocators) ([]builder, error) {
 	// Kinds that are too old or too new for the emulated version are not served, even if they are enabled.
 	expiration, err := genericapiserver.NewResourceExpirationEvaluatorFromOptions(genericapiserver.ResourceExpirationEvaluatorOptions{
 		CurrentVersion:                          compatibility.DefaultComponentGlobalsRegistry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent).EmulationVersion(),
@@ -92,29 +123,33 @@ func New(c Config) (*Built, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the server's version: %w", err)
 	}
-
-	groups := []*genericapiserver.APIGroupInfo{coreGroup}
+	available := func(build builder) builder {
+		return func() (*genericapiserver.APIGroupInfo, error) {
+			group, err := build()
+			if err != nil {
+				return nil, err
+			}
+			name := group.PrioritizedVersions[0].Group
+			if err := expiration.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {
+				return nil, fmt.Errorf("choosing the served kinds of the group %q: %w", name, err)
+			}
+			return group, nil
+		}
+	}
+	all := []builder{available(func() (*genericapiserver.APIGroupInfo, error) { return newCoreGroup(c, client, allocators) })}
 	for _, provider := range providers(c, client) {
-		group, err := provider.NewRESTStorage(c.Versions, c.RESTOptions)
-		if err != nil {
-			return nil, fmt.Errorf("building the group %s: %w", provider.GroupName(), err)
-		}
-		groups = append(groups, &group)
+		all = append(all, available(func() (*genericapiserver.APIGroupInfo, error) {
+			group, err := provider.NewRESTStorage(c.Versions, c.RESTOptions)
+			if err != nil {
+				return nil, fmt.Errorf("building the group %s: %w", provider.GroupName(), err)
+			}
+			return &group, nil
+		}))
 	}
-	apiServices := apiservice.NewRESTStorage(c.Versions, c.RESTOptions, false)
-	groups = append(groups, &apiServices)
-
-	built := &Built{Equivalent: equivalentResources(c.RESTOptions), Repair: newServiceRepair(c.Services, cmp.Or(c.Repair, repairInterval), client, c.Informers, allocators)}
-	for _, group := range groups {
-		name := group.PrioritizedVersions[0].Group
-		if err := expiration.RemoveUnavailableKinds(name, group.Scheme, group.VersionedResourcesStorageMap, c.Versions); err != nil {
-			return nil, fmt.Errorf("choosing the served kinds of the group %q: %w", name, err)
-		}
-		if len(group.VersionedResourcesStorageMap) > 0 {
-			built.Groups = append(built.Groups, group)
-		}
-	}
-	return built, nil
+	return append(all, available(func() (*genericapiserver.APIGroupInfo, error) {
+		group := apiservice.NewRESTStorage(c.Versions, c.RESTOptions, false)
+		return &group, nil
+	})), nil
 }
 
 // provider makes the storages of one group. Every group's package under k8s.io/kubernetes/pkg/registry has one.

@@ -104,15 +104,3 @@ func restOptions(config *storagebackend.ConfigForResource, decorator generic.Sto
 func KeyPrefix(resource schema.GroupResource) string {
 	return "/" + cmp.Or(resource.Group, "core") + "/" + resource.Resource
 }
-
-// equivalentResources returns a registry in which two resources are equivalent if they are stored in the same place, for admission
-// webhooks with matchPolicy Equivalent.
-func equivalentResources(options generic.RESTOptionsGetter) runtime.EquivalentResourceRegistry {
-	return runtime.NewEquivalentResourceRegistryWithIdentity(func(resource schema.GroupResource) string {
-		stored, err := options.GetRESTOptions(resource, nil)
-		if err != nil {
-			return "" // not stored here: the registry then compares by name
-		}
-		return stored.ResourcePrefix
-	})
-}

@@ -98,6 +98,43 @@ func TestDefaultRoles(t *testing.T) {
 	}
 }
 
+// TestFurtherAPI checks that a further server of the process, which makes what it needs for a group of resources when that is asked for, serves the
+// same resources as the first, and each of them.
+func TestFurtherAPI(t *testing.T) {
+	var documents [2]map[string]string
+	for i := range documents {
+		s := servertest.Run(t, servertest.Options{})
+		clients := client(t, s)
+		_, lists, err := clients.Discovery().ServerGroupsAndResources()
+		harness.Must(t, err)
+		documents[i] = map[string]string{}
+		listed := 0
+		for _, list := range lists {
+			document, err := json.Marshal(list)
+			harness.Must(t, err)
+			documents[i][list.GroupVersion] = string(document)
+			for _, resource := range list.APIResources {
+				if !slices.Contains(resource.Verbs, "list") {
+					continue
+				}
+				path := strings.Replace("/apis/"+list.GroupVersion+"/"+resource.Name, "/apis/v1/", "/api/v1/", 1)
+				if err := clients.CoreV1().RESTClient().Get().AbsPath(path).Do(t.Context()).Error(); err != nil {
+					t.Errorf("server %d: list %s: %v", i, path, err)
+				}
+				listed++
+			}
+		}
+		if listed < 50 {
+			t.Errorf("server %d: only %d resources can be listed", i, listed)
+		}
+	}
+	for version, document := range documents[0] {
+		if documents[1][version] != document {
+			t.Errorf("the first server has\n%s\nthe second one\n%s", document, documents[1][version])
+		}
+	}
+}
+
 // running counts the informers and goroutines of the process.
 func running() (informers, goroutines int) {
 	text := make([]byte, 16<<20)

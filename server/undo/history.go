@@ -178,7 +178,7 @@ func (c *change) versions(ctx context.Context) (before, after map[string]any, ma
 	}
 	k, served := c.key(), c.log.Served
 	managed = (&unstructured.Unstructured{Object: before}).GetManagedFields()
-	return k.strip(served, before), k.strip(served, after), managed, err
+	return Strip(served, k.groupResource(), before), Strip(served, k.groupResource(), after), managed, err
 }
 
 // marks reports whether the object was marked for deletion before and after the change.
@@ -246,13 +246,12 @@ func (k key) String() string {
 	return k.full() + " " + k.name
 }
 
-// full returns the resource with its group.
-func (k key) full() string {
-	if k.group == "" {
-		return k.resource
-	}
-	return k.resource + "." + k.group
+func (k key) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.group, Resource: k.resource}
 }
+
+// full returns the resource with its group.
+func (k key) full() string { return k.groupResource().String() }
 
 func (k key) query() history.Query {
 	return history.Query{Resource: &history.Resource{Group: k.group, Name: k.resource}, Namespace: &k.namespace, Name: k.name}

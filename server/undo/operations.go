@@ -7,14 +7,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // tell adds to the steps of a plan what they write, for who tries it on a copy: there, the changes that it takes back are not known.
 func (p *planner) tell(ctx context.Context, steps []Step) (err error) {
 	for i := range steps {
 		s := &steps[i]
-		if s.Action == Leave || p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: s.work.group, Resource: s.work.resource}) != nil {
+		if s.Action == Leave || p.past.log.Served.Hidden(ctx, s.work.groupResource()) != nil {
 			continue
 		}
 		if s.Operation, err = s.operation(); err != nil {

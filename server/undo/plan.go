@@ -272,8 +272,8 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 	switch {
 	case r.reason != "":
 		step.Action = Leave
-		if live != nil && remade(w.key, live) != "" {
-			step.Reason, step.Conflicts = remade(w.key, live), nil
+		if live != nil && Remade(w.groupResource(), live) != "" {
+			step.Reason, step.Conflicts = Remade(w.groupResource(), live), nil
 		}
 	case reflect.DeepEqual(current, r.object):
 		step.Action, step.Reason = Leave, nothingToDo
@@ -298,7 +298,7 @@ func (p *planner) decide(ctx context.Context, step *Step, sub *subject, r *rever
 		if p.selection.wholly[w.key] {
 			p.leaveOwned(step, live)
 		}
-		step.Diff = changes.FieldChanges(p.past.log.Served.Hidden(ctx, schema.GroupResource{Group: w.group, Resource: w.resource}), fieldpath.DifferencesOf(current, r.object))
+		step.Diff = changes.FieldChanges(p.past.log.Served.Hidden(ctx, w.groupResource()), fieldpath.DifferencesOf(current, r.object))
 	}
 	if step.Action == Create || step.Action == Update {
 		reason := keptOut(w.key, current, r.object)
@@ -340,7 +340,7 @@ func (p *planner) leaveOut(ctx context.Context, step *Step, sub *subject, object
 		}
 		break
 	}
-	if reason := remade(step.work.key, former); reason != "" {
+	if reason := Remade(step.work.groupResource(), former); reason != "" {
 		step.Action, step.Reason = Leave, reason
 		if step.Object.Resource == "serviceaccounts" && former.Object["imagePullSecrets"] != nil {
 			step.Warnings = append(step.Warnings, "its imagePullSecrets are not brought back")
@@ -353,7 +353,7 @@ func (p *planner) leaveOut(ctx context.Context, step *Step, sub *subject, object
 
 // leaveOwned leaves what a controller keeps as its owner says.
 func (p *planner) leaveOwned(step *Step, o *unstructured.Unstructured) {
-	if reason := remade(step.work.key, o); reason != "" && *p.root != step.work.key {
+	if reason := Remade(step.work.groupResource(), o); reason != "" && *p.root != step.work.key {
 		step.Action, step.Reason = Leave, reason
 	}
 }
@@ -449,7 +449,7 @@ func (p *planner) kind(ctx context.Context, s *subject) (schema.GroupVersionKind
 			return meta.GroupVersionKind(), nil
 		}
 	}
-	if kind, served := p.past.log.Served.KindOf(schema.GroupResource{Group: s.group, Resource: s.resource}); served {
+	if kind, served := p.past.log.Served.KindOf(s.groupResource()); served {
 		return kind, nil
 	}
 	return schema.GroupVersionKind{Group: s.group, Version: "v1"}, nil // of its versions, nothing is kept

@@ -128,7 +128,7 @@ type reverted struct {
 func (s *subject) revert(ctx context.Context, live *unstructured.Unstructured, force bool) (*reverted, error) {
 	r := &reverted{managers: managers{}}
 	if live != nil {
-		r.now, r.uid = s.strip(s.served, live.DeepCopy().Object), string(live.GetUID())
+		r.now, r.uid = Strip(s.served, s.groupResource(), live.DeepCopy().Object), string(live.GetUID())
 		r.object = r.now
 		if c := s.marking[r.uid]; c != nil && s.undone[c.ID] && live.GetDeletionTimestamp() != nil {
 			r.touched, r.reason = true, ending

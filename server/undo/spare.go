@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/sqube/sqube/server/changes"
@@ -175,7 +174,7 @@ func (p *planner) contentOf(ctx context.Context, q history.Query, v *victims) er
 			return err
 		}
 		o := &unstructured.Unstructured{Object: object}
-		if object != nil && (o.GetDeletionTimestamp() != nil || remade(c.key(), o) != "") {
+		if object != nil && (o.GetDeletionTimestamp() != nil || Remade(c.key().groupResource(), o) != "") {
 			return nil
 		}
 		return p.count(ctx, c.key(), c.ID, v)
@@ -194,7 +193,7 @@ func (p *planner) count(ctx context.Context, k key, revision int64, v *victims) 
 		return nil
 	}
 	v.known[k] = true
-	allowed, err := p.past.mayGet(ctx, schema.GroupResource{Group: k.group, Resource: k.resource}, k.namespace, k.name)
+	allowed, err := p.past.mayGet(ctx, k.groupResource(), k.namespace, k.name)
 	switch {
 	case err != nil:
 		return err

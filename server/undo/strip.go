@@ -20,14 +20,19 @@ var ours = []string{
 	"volume.beta.kubernetes.io/storage-provisioner", "endpoints.kubernetes.io/last-change-trigger-time",
 }
 
-// strip returns what clients set of an object with that key: all but its status, unless that is a plain field, and what the server and
+// Strip returns what clients set of an object of a resource: all but its status, unless that is a plain field, and what the server and
 // controllers keep in its metadata. It changes object.
-func (k key) strip(served changes.Served, object map[string]any) map[string]any {
+func Strip(served changes.Served, resource schema.GroupResource, object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
 	version := (&unstructured.Unstructured{Object: object}).GroupVersionKind().Version
-	metadata := Unset(object, served.HasPlainStatus(schema.GroupVersionResource{Group: k.group, Version: version, Resource: k.resource}))
+	return StripMetadata(object, served.HasPlainStatus(resource.WithVersion(version)))
+}
+
+// StripMetadata is Strip of an object whose status is a plain field, or remains as if it were.
+func StripMetadata(object map[string]any, plainStatus bool) map[string]any {
+	metadata := Unset(object, plainStatus)
 	if finalizers, ok := metadata["finalizers"].([]any); ok {
 		kept := slices.DeleteFunc(finalizers, func(f any) bool { return f == "foregroundDeletion" || f == "orphan" })
 		if metadata["finalizers"] = kept; len(kept) == 0 {
@@ -65,25 +70,25 @@ var made = map[string][]string{
 	"ResourceClaim": {"Pod"}, "PersistentVolumeClaim": {"Pod"},
 }
 
-// remade returns why an object comes back by itself, "" if it does not.
-func remade(k key, o *unstructured.Unstructured) string {
+// Remade returns why an object of a resource comes back by itself, "" if it does not.
+func Remade(of schema.GroupResource, o *unstructured.Unstructured) string {
 	for _, owner := range o.GetOwnerReferences() {
-		if owner.Controller != nil && *owner.Controller && slices.Contains(made[o.GetKind()], owner.Kind) && (k.resource != "persistentvolumeclaims" || strings.HasPrefix(k.name, owner.Name+"-")) {
+		if owner.Controller != nil && *owner.Controller && slices.Contains(made[o.GetKind()], owner.Kind) && (of.Resource != "persistentvolumeclaims" || strings.HasPrefix(o.GetName(), owner.Name+"-")) {
 			return owner.Kind + " " + owner.Name + " makes it"
 		}
 	}
 	switch {
-	case k.group == "" && k.resource == "serviceaccounts" && k.name == "default":
+	case of.Group == "" && of.Resource == "serviceaccounts" && o.GetName() == "default":
 		return "a controller makes it in every namespace"
-	case k.group == "" && k.resource == "configmaps" && k.name == "kube-root-ca.crt":
+	case of.Group == "" && of.Resource == "configmaps" && o.GetName() == "kube-root-ca.crt":
 		return "a controller makes it in every namespace"
-	case k.group == "" && k.resource == "endpoints":
+	case of.Group == "" && of.Resource == "endpoints":
 		if o.GetAnnotations()["endpoints.kubernetes.io/last-change-trigger-time"] != "" || o.GetLabels()["endpoints.kubernetes.io/managed-by"] != "" {
 			return "its Service's controller makes it"
 		}
-	case k.resource == "endpointslices" && strings.HasPrefix(o.GetLabels()["endpointslice.kubernetes.io/managed-by"], "endpointslice"):
+	case of.Resource == "endpointslices" && strings.HasPrefix(o.GetLabels()["endpointslice.kubernetes.io/managed-by"], "endpointslice"):
 		return "its Service's controller makes it"
-	case k.group == "apiregistration.k8s.io" && o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "":
+	case of.Group == "apiregistration.k8s.io" && o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "":
 		return "the server makes it"
 	}
 	return ""

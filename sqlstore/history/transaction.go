@@ -13,6 +13,9 @@ import (
 // objects of the API.
 var Transactions = Resource{Group: dialect.InternalGroup, Name: "transactions"}
 
+// Records returns the names of the resources of dialect.InternalGroup whose records say what happened to others.
+func Records() []string { return []string{Transactions.Name, Gaps.Name, dialect.LostResource, leftOut} }
+
 // MaxTransactionRows is how many rows a transaction has at most, with its record.
 const MaxTransactionRows = 1 << 14
 

@@ -64,6 +64,11 @@ func Snapshot(ctx context.Context, r dialect.Reader, revision int64, yield func(
 	return cmp.Or(readable(ctx, r, revision), err, complete(ctx, r, revision, "")) // versions may have been removed meanwhile, which is declared first
 }
 
+// Whole returns nil if the state at a revision can be read as a whole, and otherwise an error that wraps ErrForgotten, or one of the database.
+func Whole(ctx context.Context, r dialect.Reader, revision int64) error {
+	return cmp.Or(readable(ctx, r, revision), complete(ctx, r, revision, ""))
+}
+
 // Past returns the history of a log up to a revision, for dialect.Engine.Load, and a function that calls yield with the rows of the log that
 // were replaced by then. It calls damaged for each block that can be carried over only in part.
 func Past(ctx context.Context, r dialect.Reader, revision int64, damaged func(error)) (past *dialect.Past, replaced func(yield func(*dialect.LogRow) error) error) {

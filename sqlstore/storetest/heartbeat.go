@@ -71,12 +71,20 @@ func replayed(t *testing.T, s *sqlstore.Store, from int64) (seen []string, err e
 	return seen, err
 }
 
+// mayHold reports whether heartbeats wait on an engine.
+func mayHold(t *testing.T, engine dialect.Engine) bool {
+	t.Helper()
+	may, err := engine.MayHold(t.Context())
+	harness.Must(t, err)
+	return may
+}
+
 // testHeartbeats writes heartbeats between other writes. Readers and watchers see them at once and in order. The log gets the newest of
 // an object with the next other write or at the end, and all before it is read. A reader that needs an older one is told that it is gone.
 func testHeartbeats(t *testing.T, open Opener) {
 	again := open(t)
 	engine := OpenEngine(t, again)
-	holds := engine.Notifications() == nil
+	holds := mayHold(t, engine)
 	s, r := beating(t, engine)
 	first := r.Revision
 	watched := watching(t, s)
@@ -176,7 +184,7 @@ func testHeartbeatInterval(t *testing.T, open Opener) {
 // is committed twice, and no revision is used for two changes.
 func testHeartbeatsWhileCommitsFail(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
-	if engine.Notifications() != nil {
+	if !mayHold(t, engine) {
 		return // heartbeats do not wait on this engine
 	}
 	failure := &dialect.Error{Op: "commit", Engine: "test", Err: dialect.ErrUnavailable}
@@ -237,7 +245,7 @@ func testHeartbeatsWhileCommitsFail(t *testing.T, open Opener) {
 // it, and a refused heartbeat no other write.
 func testRefusedHeartbeats(t *testing.T, open Opener) {
 	engine := OpenEngine(t, open(t))
-	if engine.Notifications() != nil {
+	if !mayHold(t, engine) {
 		return // heartbeats do not wait on this engine
 	}
 	refused := errors.New("refused")

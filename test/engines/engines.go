@@ -21,6 +21,23 @@ var SQLite storetest.Opener = func(t testing.TB) func(context.Context) (dialect.
 	return func(ctx context.Context) (dialect.Engine, error) { return sqlite.Open(ctx, path) }
 }
 
+// PostgresCluster opens the log of a cluster in a database of the test server.
+var PostgresCluster storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
+	dsn, err := url.Parse(harness.Postgres(t))
+	harness.Must(t, err)
+	host, err := postgres.OpenHost(t.Context(), postgres.Database{DSN: dsn.String()}, 0, postgres.HostOptions{})
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, host.Close()) })
+	const id = "cluster"
+	harness.Must(t, host.Create(t.Context(), id))
+	return func(ctx context.Context) (dialect.Engine, error) {
+		if _, _, err := host.Acquire(ctx, id); err != nil {
+			return nil, err
+		}
+		return host.Open(ctx, id)
+	}
+}
+
 // connections is the maximum per log. Tests run many logs on one server.
 const connections = "4"
 

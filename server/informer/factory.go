@@ -1,4 +1,4 @@
-package lazyinformer
+package informer
 
 import (
 	"context"
@@ -15,29 +15,31 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Factory makes shared informers that are lazy.
+// Factory makes shared informers that a Feed feeds.
 type Factory struct {
 	Groups
-	// Sleep must be set before the first start.
-	Sleep Sleep
+	// Source returns how the objects of a resource are read; nil if they can't be read from the store. It must be set before the first start.
+	Source func(schema.GroupVersionResource) Source
 
-	made informers.SharedInformerFactory // makes the informers, and never starts them
+	made      informers.SharedInformerFactory // has the clients and the names, and starts nothing
+	feed      *Feed
+	transform cache.TransformFunc
 
 	mu     sync.Mutex
 	byType map[reflect.Type]*Informer
 	began  map[reflect.Type]bool // which have been started
 }
 
-// NewFactory returns a factory of lazy informers. The given one makes them.
-func NewFactory(made informers.SharedInformerFactory) *Factory {
-	f := &Factory{made: made, byType: map[reflect.Type]*Informer{}, began: map[reflect.Type]bool{}}
+// NewFactory returns a factory of informers that a feed feeds, and of those that made makes for what has no source. transform is that of all.
+func NewFactory(made informers.SharedInformerFactory, feed *Feed, transform cache.TransformFunc) *Factory {
+	f := &Factory{made: made, feed: feed, transform: transform, byType: map[reflect.Type]*Informer{}, began: map[reflect.Type]bool{}}
 	f.Groups = GroupsOf(f)
 	return f
 }
 
 // InformerFor returns the informer for the object's type.
 func (f *Factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return f.lazy(reflect.TypeOf(object), f.made.InformerFor(object, create))
+	return f.fed(reflect.TypeOf(object), f.made.InformerFor(object, create))
 }
 
 // ForResource returns the informer for the resource. It returns an error if the client has no such type.
@@ -46,25 +48,25 @@ func (f *Factory) ForResource(resource schema.GroupVersionResource) (informers.G
 	if err != nil {
 		return nil, err
 	}
-	return generic{informer, f.lazy(typeOf()[resource], informer.Informer())}, nil
+	return generic{informer, f.fed(typeOf()[resource], informer.Informer())}, nil
 }
 
 type generic struct {
 	informers.GenericInformer
-	lazy *Informer
+	fed *Informer
 }
 
-// Informer returns the lazy informer.
-func (g generic) Informer() cache.SharedIndexInformer { return g.lazy }
+// Informer returns the informer that the feed feeds.
+func (g generic) Informer() cache.SharedIndexInformer { return g.fed }
 
-func (f *Factory) lazy(object reflect.Type, informer cache.SharedIndexInformer) *Informer {
+func (f *Factory) fed(object reflect.Type, made cache.SharedIndexInformer) *Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found, ok := f.byType[object]
 	if !ok {
 		resource := resourceOf()[object]
-		found = New(informer, resource, func(ctx context.Context, resource schema.GroupVersionResource, wake func()) (func(), bool) {
-			return f.Sleep(ctx, resource, wake)
+		found = New(made, Options{
+			Name: resource.Resource, Feed: f.feed, Transform: f.transform, Source: func() Source { return f.Source(resource) },
 		})
 		f.byType[object] = found
 	}

@@ -1,8 +1,7 @@
-package lazyinformer
+package informer
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,36 +27,6 @@ func (a Adding) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, pe
 // AddEventHandlerWithOptions adds a handler.
 func (a Adding) AddEventHandlerWithOptions(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	return a.Add(h, options)
-}
-
-// add adds a handler. Upstream's informer gets it when it runs: it reserves memory for a thousand events for each.
-func (i *Informer) add(h cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.awake || i.ctx != nil && i.ctx.Err() != nil {
-		return i.SharedIndexInformer.AddEventHandlerWithOptions(h, options)
-	}
-	r := &registration{handler: h, options: options, synced: newSignal("handler of " + i.resource.Resource)}
-	i.asleep = append(i.asleep, r)
-	if i.ctx != nil {
-		r.synced.give()
-	}
-	return r, nil
-}
-
-// RemoveEventHandler removes a handler.
-func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
-	r, ok := handle.(*registration)
-	if !ok {
-		return i.SharedIndexInformer.RemoveEventHandler(handle)
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if r.registered != nil {
-		return i.SharedIndexInformer.RemoveEventHandler(r.registered)
-	}
-	i.asleep = slices.DeleteFunc(i.asleep, func(other *registration) bool { return other == r })
-	return nil
 }
 
 // signal is given once.

@@ -1,4 +1,4 @@
-package lazyinformer
+package informer
 
 import (
 	"k8s.io/client-go/informers/admissionregistration"

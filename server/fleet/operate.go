@@ -1,0 +1,36 @@
+package fleet
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sqube/sqube/server/fleet/v1alpha1"
+)
+
+// sleep puts a cluster to sleep, though somebody may have asked just now, and answers with the Cluster. The next request wakes it.
+func (f *Fleet) sleep(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
+	if r.Method != http.MethodPost {
+		return nil, notSupported("sleep", r.Method)
+	}
+	c := f.find(name)
+	if c == nil {
+		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
+	}
+	c.stop(r.Context())
+	return f.get(r.Context(), name)
+}
+
+// wakeUp wakes a cluster up, unless it is awake, and answers with the Cluster.
+func (f *Fleet) wakeUp(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
+	if r.Method != http.MethodPost {
+		return nil, notSupported("wake", r.Method)
+	}
+	_, leave, err := f.visit(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	leave()
+	return f.get(r.Context(), name)
+}
