@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -133,7 +132,7 @@ func (s *session) restartBare(ctx context.Context) (result, error) {
 	return r, err
 }
 
-// clusterSpec returns a Cluster's JSON.
+// clusterBody returns a Cluster's JSON.
 func clusterBody(name, spec string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"fleet.sqube.io/v1alpha1","kind":"Cluster","metadata":{"name":%q},"spec":{%s}}`, name, spec)
 }
@@ -143,25 +142,29 @@ func made(ctx context.Context, c *client, name, spec string) error {
 	if err := c.do(ctx, post(clustersPath, clusterBody(name, spec))); err != nil {
 		return err
 	}
-	return phaseOf(ctx, c, name, func(phase string) bool { return phase == "Asleep" || phase == "Awake" })
+	return reached(ctx, c, name, func(s clusterStatus) bool { return s.Phase == "Asleep" || s.Phase == "Awake" })
 }
 
-// phaseOf returns when a cluster is in a phase.
-func phaseOf(ctx context.Context, c *client, name string, is func(phase string) bool) error {
+// clusterStatus is what the benchmark reads of a cluster's status.
+type clusterStatus struct {
+	Phase, Message string
+	Wakes          int
+}
+
+// reached returns when a cluster is as is says.
+func reached(ctx context.Context, c *client, name string, is func(clusterStatus) bool) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, untilPause) {
 		if err := c.do(ctx, get(clustersPath+"/"+name)); err != nil {
 			return err
 		}
-		var cluster struct {
-			Status struct{ Phase, Message string }
-		}
+		var cluster struct{ Status clusterStatus }
 		if err := json.Unmarshal(c.answer.Bytes(), &cluster); err != nil {
 			return err
 		}
-		switch phase := cluster.Status.Phase; {
-		case is(phase):
+		switch {
+		case is(cluster.Status):
 			return nil
-		case phase == "Failed":
+		case cluster.Status.Phase == "Failed":
 			return fmt.Errorf("cluster %s: %s", name, cluster.Status.Message)
 		}
 		if err := wait(ctx, pause); err != nil {
@@ -290,9 +293,4 @@ func (s *session) closeFleet() {
 			clients{c}.close()
 		}
 	}
-}
-
-// deleteCluster deletes a cluster.
-func deleteCluster(ctx context.Context, c *client, name string) error {
-	return c.do(ctx, request{method: http.MethodDelete, path: clustersPath + "/" + name})
 }

@@ -152,15 +152,22 @@ func (s *session) writtenMeanwhile(context.Context) (result, error) { return s.f
 type sleeper struct {
 	name string
 	*client
+	wakes int // how often it had woken up when it last slept
 }
 
-// asleep returns when the cluster sleeps.
-func (t sleeper) asleep(ctx context.Context, admin *client) error {
-	return phaseOf(ctx, admin, t.name, func(phase string) bool { return phase == "Asleep" })
+// asleep returns when the cluster sleeps, and has woken up since it last did.
+func (t *sleeper) asleep(ctx context.Context, admin *client) error {
+	return reached(ctx, admin, t.name, func(s clusterStatus) bool {
+		slept := s.Phase == "Asleep" && s.Wakes > t.wakes
+		if slept {
+			t.wakes = s.Wakes
+		}
+		return slept
+	})
 }
 
 // wake sends the request that wakes the cluster.
-func (t sleeper) wake(ctx context.Context) error { return t.do(ctx, get(hostedMaps.path(0))) }
+func (t *sleeper) wake(ctx context.Context) error { return t.do(ctx, get(hostedMaps.path(0))) }
 
 // wakeAlone wakes a cluster with so many objects, one part of those of the large cluster, again and again.
 func wakeAlone(part int) operation {
@@ -170,7 +177,7 @@ func wakeAlone(part int) operation {
 			return result{}, err
 		}
 		defer clients{admin}.close()
-		one := sleeper{fleetOriginal, s.fleet.original}
+		one := &sleeper{name: fleetOriginal, client: s.fleet.original}
 		if part > 1 {
 			one.name = fleetSmall
 			if one.client, err = s.filled(ctx, one.name, `"sleep":{"after":"`+fleetNap+`"}`, s.sizes.Objects/part); err != nil {
@@ -199,10 +206,10 @@ func wakeAlone(part int) operation {
 
 // wakeMany wakes many clusters at once, each with a tenth of the objects. They are forks, which have been awake before.
 func (s *session) wakeMany(ctx context.Context) (result, error) {
-	sleeping := make([]sleeper, s.sizes.Waking)
+	sleeping := make([]*sleeper, s.sizes.Waking)
 	defer func() {
 		for _, one := range sleeping {
-			if one.client != nil {
+			if one != nil {
 				clients{one.client}.close()
 			}
 		}
@@ -213,7 +220,9 @@ func (s *session) wakeMany(ctx context.Context) (result, error) {
 			return err
 		}
 		one, err := enter(ctx, c, name)
-		sleeping[i] = sleeper{name, one}
+		if err == nil {
+			sleeping[i] = &sleeper{name: name, client: one}
+		}
 		return err
 	})
 	if err != nil {
