@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/connections"
@@ -19,6 +21,8 @@ import (
 type Fleet interface {
 	// Door returns a handler that serves the requests for hosted clusters, and leaves others to next, the handler of the host.
 	Door(next http.Handler) http.Handler
+	// Admission returns an admission that checks writes of Clusters and ClusterPools too, before or after next.
+	Admission(next admission.Interface, authorizer authorizer.Authorizer) admission.Interface
 	// Subresources returns a handler that serves the subresources of Clusters, for users who may do so, and leaves others to next.
 	Subresources(next http.Handler) http.Handler
 	// Run hosts the clusters of a ready host until ctx ends, and returns when all of them have stopped.
@@ -119,18 +123,18 @@ func (h hostedUsers) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 
 // Guest returns who a user of the host is in a hosted cluster.
 func Guest(of user.Info) user.Info {
-	who := &user.DefaultInfo{Name: outside(of.GetName()), Extra: of.GetExtra()}
+	who := &user.DefaultInfo{Name: NameInside(of.GetName()), Extra: of.GetExtra()}
 	for _, group := range of.GetGroups() {
 		if group != user.AllAuthenticated {
-			who.Groups = append(who.Groups, outside(group))
+			who.Groups = append(who.Groups, NameInside(group))
 		}
 	}
 	who.Groups = append(who.Groups, user.AllAuthenticated)
 	return who
 }
 
-// outside returns the name that a user or a group of the host has in a cluster.
-func outside(name string) string {
+// NameInside returns the name that a user or a group of the host has in a cluster.
+func NameInside(name string) string {
 	if strings.HasPrefix(name, "system:") {
 		return hostPrefix + name
 	}

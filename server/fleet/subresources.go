@@ -29,6 +29,10 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 		switch info.Resource + "/" + info.Subresource {
 		case "clusters/kubeconfig":
 			serve = f.kubeconfig
+		case "clusterpools/claim":
+			serve = f.claim
+		case "clusters/release":
+			serve = f.release
 		case "clusters/state":
 			serve = f.state
 		case "clusters/sleep":
@@ -39,7 +43,11 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer, err := serve(w, r, types.NamespacedName{Namespace: info.Namespace, Name: info.Name})
+		name := types.NamespacedName{Namespace: info.Namespace, Name: info.Name}
+		if c := f.find(name); c != nil && f.others().passOn(w, r, c, r.URL.Path, r.URL.RawPath) {
+			return
+		}
+		answer, err := serve(w, r, name)
 		if err != nil {
 			codecs.WriteError(w, r, err)
 			return
@@ -60,29 +68,43 @@ const (
 
 // kubeconfig returns credentials for a cluster.
 func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource("clusters/kubeconfig").GroupResource(), r.Method)
+	asked, err := readCredentials(w, r)
+	if err != nil {
+		return nil, err
 	}
-	asked := v1alpha1.Credentials{}
+	return f.credentialsFor(r, name, asked)
+}
+
+// readCredentials returns the Credentials that a request asks for.
+func readCredentials(w http.ResponseWriter, r *http.Request) (*v1alpha1.Credentials, error) {
+	info, _ := request.RequestInfoFrom(r.Context())
+	if r.Method != http.MethodPost {
+		return nil, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource(info.Resource+"/"+info.Subresource).GroupResource(), r.Method)
+	}
+	asked := &v1alpha1.Credentials{}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsked))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if len(body) > 0 {
-		if err := json.Unmarshal(body, &asked); err != nil {
+		if err := json.Unmarshal(body, asked); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body must be Credentials in JSON: %v", err))
 		}
 	}
+	switch lifetime := asked.Lifetime(); {
+	case lifetime == 0:
+		asked.Spec.ExpirationSeconds = int64(defaultLifetime / time.Second)
+	case lifetime < time.Minute || lifetime > maxLifetime:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.expirationSeconds must be between %d and %d", int(time.Minute.Seconds()), int(maxLifetime.Seconds())))
+	}
+	return asked, nil
+}
+
+// credentialsFor wakes a cluster and returns the credentials for it that a request asks for.
+func (f *Fleet) credentialsFor(r *http.Request, name types.NamespacedName, asked *v1alpha1.Credentials) (any, error) {
 	caller, _ := request.UserFrom(r.Context())
 	if asked.Spec.User == "" {
 		asked.Spec.User, asked.Spec.Groups = caller.GetName(), []string{"system:masters"}
-	}
-	lifetime := time.Duration(asked.Spec.ExpirationSeconds) * time.Second
-	switch {
-	case lifetime == 0:
-		lifetime = defaultLifetime
-	case lifetime < time.Minute || lifetime > maxLifetime:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.expirationSeconds must be between %d and %d", int(time.Minute.Seconds()), int(maxLifetime.Seconds())))
 	}
 	c := f.find(name)
 	if c == nil {
@@ -93,8 +115,8 @@ func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.Na
 		return nil, apierrors.NewServiceUnavailable(err.Error())
 	}
 	defer leave()
-	expires := metav1.NewTime(time.Now().Add(lifetime))
-	kubeconfig, err := s.Credentials(asked.Spec.User, asked.Spec.Groups, lifetime)
+	expires := metav1.NewTime(time.Now().Add(asked.Lifetime()))
+	kubeconfig, err := s.Credentials(asked.Spec.User, asked.Spec.Groups, asked.Lifetime())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=cl,categories=all
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:selectablefield:JSONPath=`.status.claimedBy`
 // +kubebuilder:printcolumn:name=Phase,type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name=Objects,type=integer,JSONPath=`.status.objects`
 // +kubebuilder:printcolumn:name=Size,type=string,JSONPath=`.status.size`
@@ -25,6 +27,8 @@ type Cluster struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
+	// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from) && (!has(self.from) || self.from == oldSelf.from)",message="what a cluster began with can't be changed"
 	Spec ClusterSpec `json:"spec,omitempty"`
 	// +optional
 	Status ClusterStatus `json:"status,omitempty"`
@@ -44,7 +48,6 @@ type ClusterSpec struct {
 	// From is what the cluster begins with. Without it, the cluster is new.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="what a cluster began with can't be changed"
 	From *Origin `json:"from,omitempty"`
 	// Outbound lists the addresses that a copy may connect to: HOST, HOST:PORT, or * for all. A cluster with spec.from connects to no node,
 	// webhook or aggregated API server at other addresses. It is unused without spec.from.
@@ -192,6 +195,18 @@ const (
 	PhaseDeleting Phase = "Deleting"
 )
 
+// What the server itself sets in the metadata of clusters. Others can't change it.
+const (
+	// DatabaseAnnotation has the id of the database, from the creation on.
+	DatabaseAnnotation = "fleet.sqube.io/database"
+	// Finalizer keeps a Cluster until its server has stopped and its database is among the deleted ones.
+	Finalizer = "fleet.sqube.io/database"
+	// PoolLabel has the name of the pool that made the cluster.
+	PoolLabel = "fleet.sqube.io/pool"
+	// TemplateAnnotation has a hash of the template from which the pool made the cluster.
+	TemplateAnnotation = "fleet.sqube.io/template"
+)
+
 // Conditions of a cluster.
 const (
 	// ConditionReady is true if requests are answered, awake or asleep.
@@ -244,7 +259,7 @@ type ClusterStatus struct {
 	//
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// LastRequest is when a client last requested something; it is written when that is a minute old, and when the cluster falls asleep.
+	// LastRequest is when a client last requested something. It is written every few minutes, and when the cluster falls asleep.
 	//
 	// +optional
 	LastRequest *metav1.Time `json:"lastRequest,omitempty"`
@@ -268,6 +283,10 @@ type ClusterStatus struct {
 	//
 	// +optional
 	ClaimedBy string `json:"claimedBy,omitempty"`
+	// ClaimedAt is when the cluster was claimed.
+	//
+	// +optional
+	ClaimedAt *metav1.Time `json:"claimedAt,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // ClusterPool keeps a number of clusters of one template ready to be claimed. A claim takes one out of the pool, which is then replaced.
 //
@@ -35,6 +39,7 @@ type ClusterPoolList struct {
 type ClusterPoolSpec struct {
 	// Replicas is how many clusters wait to be claimed.
 	//
+	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
@@ -91,6 +96,11 @@ type Credentials struct {
 
 	Spec   CredentialsSpec   `json:"spec,omitempty"`
 	Status CredentialsStatus `json:"status,omitempty"`
+}
+
+// Lifetime is for how long the credentials are valid, 0 for the default.
+func (c *Credentials) Lifetime() time.Duration {
+	return time.Duration(c.Spec.ExpirationSeconds) * time.Second
 }
 
 // CredentialsSpec is what is asked for.

@@ -236,6 +236,10 @@ func (in *ClusterStatus) DeepCopyInto(out *ClusterStatus) {
 		in, out := &in.Expires, &out.Expires
 		*out = (*in).DeepCopy()
 	}
+	if in.ClaimedAt != nil {
+		in, out := &in.ClaimedAt, &out.ClaimedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))
