@@ -93,7 +93,7 @@ func backupTo(cmd *cobra.Command, d datastore.Datastore, file string) error {
 // backupAll backs up a server's own database and those of the clusters that it hosts. If one fails, the others are still backed up.
 func backupAll(cmd *cobra.Command, d datastore.Datastore, folder string) error {
 	if d.Shared() {
-		return errors.New("--all is for SQLite: on Postgres, sqube backup FILE has the clusters of the server too")
+		return errors.New("--all is for SQLite: on Postgres, back up the whole database (pg_dump, pg_basebackup), or one cluster with --cluster and --follow")
 	}
 	if err := wholefile.MakeFolder(folder, 0o700); err != nil {
 		return err

@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sqube/sqube/test/harness"
+)
+
+const hostedClusters = "/apis/fleet.sqube.io/v1alpha1/namespaces/default/clusters"
+
+// makeHosted makes a cluster that a server hosts, and waits until it has a database.
+func makeHosted(t *testing.T, host kubernetes.Interface, name, spec string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"apiVersion": "fleet.sqube.io/v1alpha1", "kind": "Cluster", "metadata": {"name": %q}, "spec": %s}`, name, spec)
+	harness.Eventually(t, "Clusters can be created", func() bool {
+		return host.Discovery().RESTClient().Post().AbsPath(hostedClusters).Body([]byte(body)).Do(t.Context()).Error() == nil
+	})
+	harness.Eventually(t, "cluster "+name+" has a database", func() bool { return hostedStatus(t, host, name)["database"] != nil })
+}
+
+func hostedStatus(t *testing.T, host kubernetes.Interface, name string) map[string]any {
+	t.Helper()
+	text, err := host.Discovery().RESTClient().Get().AbsPath(hostedClusters, name).DoRaw(t.Context())
+	harness.Must(t, err)
+	o := struct{ Status map[string]any }{}
+	harness.Must(t, json.Unmarshal(text, &o))
+	return o.Status
+}
+
+// hostedKubeconfig returns the file of a kubeconfig for an administrator of a cluster.
+func hostedKubeconfig(t *testing.T, host kubernetes.Interface, name string) string {
+	t.Helper()
+	text, err := host.Discovery().RESTClient().Post().AbsPath(hostedClusters, name, "kubeconfig").Body([]byte("{}")).DoRaw(t.Context())
+	harness.Must(t, err)
+	o := struct{ Status struct{ Kubeconfig string } }{}
+	harness.Must(t, json.Unmarshal(text, &o))
+	file := filepath.Join(t.TempDir(), name+".kubeconfig")
+	harness.Must(t, os.WriteFile(file, []byte(o.Status.Kubeconfig), 0o600))
+	return file
+}
+
+// TestBackupsOfHostedClusters backs up the clusters that a server hosts, one and all, and restores one, while the server and the others go on.
+func TestBackupsOfHostedClusters(t *testing.T) {
+	t.Parallel()
+	s := serve(t, []string{"--clusters"})
+	host := client(t, s.Kubeconfig)
+	makeHosted(t, host, "web", `{"sleep": {"after": "1s"}}`)
+	makeHosted(t, host, "other", `{"sleep": {"after": "0s"}}`)
+	web, other := client(t, hostedKubeconfig(t, host, "web")), client(t, hostedKubeconfig(t, host, "other"))
+	first := setData(t, web, "kept", "before")
+	setData(t, other, "kept", "other")
+
+	of := func(args ...string) []string { return append(args, "--data-dir", s.DataDir) }
+	file, all := filepath.Join(t.TempDir(), "web.db"), filepath.Join(t.TempDir(), "all")
+	succeeds(t, of("backup", file, "--cluster", "default/web"))
+	succeeds(t, of("backup", "--all", all))
+	refuses(t, "is not empty: give another folder", of("backup", "--all", all))
+	refuses(t, "--cluster default/none: sqlite://", of("backup", file+"2", "--cluster", "default/none"))
+	for name, want := range map[string]string{"web": "before", "other": "other"} {
+		from := filepath.Join(all, "default", name+".db")
+		succeeds(t, []string{"check", from})
+		copied := serve(t, []string{"--in-memory", "--from", from})
+		if got := data(t, client(t, copied.Kubeconfig), "kept"); got != want {
+			t.Errorf("the backup of %s has %q, not %q", name, got, want)
+		}
+	}
+	makeHosted(t, host, "restored", fmt.Sprintf(`{"from": {"backup": %q}}`, file))
+	if got := data(t, client(t, hostedKubeconfig(t, host, "restored")), "kept"); got != "before" {
+		t.Errorf("a cluster from a backup has %q", got)
+	}
+
+	last := setData(t, web, "kept", "after")
+	restore := func(args ...string) []string { return of(append(args, "--cluster", "default/web", "--force")...) }
+	refuses(t, "the cluster default/other is awake: put it to sleep first (sqube cluster sleep)", of("restore", file, "--cluster", "default/other", "--force"))
+	asleep := func() {
+		t.Helper()
+		harness.Eventually(t, "the cluster sleeps", func() bool {
+			logs, err := filepath.Glob(filepath.Join(s.DataDir, "clusters", hostedStatus(t, host, "web")["database"].(string), "*-wal"))
+			harness.Must(t, err)
+			return len(logs) == 0
+		})
+	}
+	asleep()
+	succeeds(t, restore("restore", file))
+	if got := data(t, web, "kept"); got != "before" { // with the former keys
+		t.Errorf("the restored cluster has %q", got)
+	}
+	if next := setData(t, web, "new", "restored"); number(t, next) <= number(t, last) {
+		t.Errorf("after the restore, resourceVersion %s follows %s", next, last)
+	}
+	asleep()
+	database := "sqlite://" + filepath.Join(s.DataDir, "clusters", hostedStatus(t, host, "web")["database"].(string), "sqube.db")
+	succeeds(t, restore("restore", database, "--to-revision", first))
+	if got := data(t, web, "new"); got != "" {
+		t.Errorf("what was created later is %q at the moment before", got)
+	}
+	if got := data(t, other, "kept"); got != "other" {
+		t.Errorf("the other cluster has %q", got)
+	}
+	if _, err := host.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Errorf("the host: %v", err)
+	}
+}
