@@ -1,16 +1,19 @@
 package serve
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 const hostedClusters = "/apis/fleet.sqube.io/v1alpha1/namespaces/default/clusters"
@@ -60,8 +63,8 @@ func TestBackupsOfHostedClusters(t *testing.T) {
 	of := func(args ...string) []string { return append(args, "--data-dir", s.DataDir) }
 	file, all := filepath.Join(t.TempDir(), "web.db"), filepath.Join(t.TempDir(), "all")
 	succeeds(t, of("backup", file, "--cluster", "default/web"))
-	succeeds(t, of("backup", "--all", all))
-	refuses(t, "is not empty: give another folder", of("backup", "--all", all))
+	succeeds(t, of("backup", all, "--all"))
+	refuses(t, "is not empty: give another folder", of("backup", all, "--all"))
 	refuses(t, "--cluster default/none: sqlite://", of("backup", file+"2", "--cluster", "default/none"))
 	for name, want := range map[string]string{"web": "before", "other": "other"} {
 		from := filepath.Join(all, "default", name+".db")
@@ -76,7 +79,22 @@ func TestBackupsOfHostedClusters(t *testing.T) {
 		t.Errorf("a cluster from a backup has %q", got)
 	}
 
+	place := filepath.Join(t.TempDir(), "followed")
+	follower := sqube.Command(t, of("backup", "--follow", place, "--all", "--sync-interval", "10ms"))
 	last := setData(t, web, "kept", "after")
+	awaitBackup(t, filepath.Join(place, "default", "web"), last)
+	setData(t, host, "of", "the host")
+	follower.Stop(t)
+	if text := follower.Stdout(t); follower.Code(t) != 0 || !strings.Contains(text, " and 3 clusters") {
+		t.Errorf("following all prints %q\n%s", text, follower.Log(t))
+	}
+	for name, want := range map[string]string{"default/web": "after", "default/other": "other", "_host": ""} {
+		then := "sqlite://" + filepath.Join(t.TempDir(), "then.db")
+		succeeds(t, []string{"restore", filepath.Join(place, name), "--datastore", then})
+		if got := succeeds(t, []string{"show", "configmaps", cmp.Or(map[string]string{"_host": "of"}[name], "kept"), "--datastore", then}); !strings.Contains(got, cmp.Or(want, "the host")) {
+			t.Errorf("the followed backup of %s has\n%s", name, got)
+		}
+	}
 	restore := func(args ...string) []string { return of(append(args, "--cluster", "default/web", "--force")...) }
 	refuses(t, "the cluster default/other is awake: put it to sleep first (sqube cluster sleep)", of("restore", file, "--cluster", "default/other", "--force"))
 	asleep := func() {
