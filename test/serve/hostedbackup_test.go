@@ -126,3 +126,34 @@ func TestBackupsOfHostedClusters(t *testing.T) {
 		t.Errorf("the host: %v", err)
 	}
 }
+
+// TestHostedClustersOnPostgres reads a cluster of a server on Postgres without the server, and changes nothing.
+func TestHostedClustersOnPostgres(t *testing.T) {
+	t.Parallel()
+	dsn := harness.Postgres(t)
+	s := serve(t, []string{"--clusters", "--datastore", dsn})
+	host := client(t, s.Kubeconfig)
+	makeHosted(t, host, "web", "{}")
+	web := client(t, hostedKubeconfig(t, host, "web"))
+	version := setData(t, web, "kept", "before")
+	of := func(args ...string) []string { return append(args, "--datastore", dsn, "--cluster", "default/web") }
+	for want, args := range map[string][]string{version: {"history", "configmaps", "kept"}, "before": {"show", "configmaps", "kept"}, "nothing wrong": {"check"}} {
+		if got := succeeds(t, of(args...)); !strings.Contains(got, want) {
+			t.Errorf("sqube %s prints\n%s", args[0], got)
+		}
+	}
+	place := filepath.Join(t.TempDir(), "followed")
+	follower := sqube.Command(t, of("backup", "--follow", place, "--sync-interval", "10ms"))
+	last := setData(t, web, "kept", "after")
+	awaitBackup(t, place, last)
+	follower.Stop(t)
+	makeHosted(t, host, "restored", fmt.Sprintf(`{"from": {"backup": %q}}`, place))
+	if got := data(t, client(t, hostedKubeconfig(t, host, "restored")), "kept"); got != "after" {
+		t.Errorf("a cluster from a followed backup has %q", got)
+	}
+	const refused = "only its server changes a hosted cluster"
+	refuses(t, refused, of("restore", place, "--force"))
+	refuses(t, refused, of("migrate", "up"))
+	refuses(t, refused, of("check", "--repair"))
+	refuses(t, "is backed up with --follow", of("backup", filepath.Join(t.TempDir(), "web")))
+}
