@@ -53,8 +53,9 @@ func classify(fs *pflag.FlagSet, flag string) {
 // that the flags name.
 func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 	var flags datastoreFlags
-	var dataDir string
+	var dataDir, hosted string
 	flags.addFlags(cmd.PersistentFlags())
+	cmd.PersistentFlags().StringVar(&hosted, "cluster", "", "Cluster that the server hosts (serve --clusters), NAMESPACE/NAME or the id of its database, whose database is meant instead of the server's own.")
 	addSharedFlags(cmd, &dataDir, "Folder of the SQLite database, used if --datastore is unset.")
 	apply := cmd.PersistentPreRunE
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -62,7 +63,9 @@ func addDatastoreFlags(cmd *cobra.Command, d *datastore.Datastore) {
 			return err
 		}
 		cmd.SetContext(untilInterrupt(cmd.Context()))
-		*d, err = flags.database(dataDir)
+		if *d, err = flags.database(dataDir); err == nil && hosted != "" {
+			*d, err = d.Hosted(cmd.Context(), hosted)
+		}
 		return err
 	}
 }

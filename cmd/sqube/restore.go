@@ -43,11 +43,16 @@ The versions before that moment become the history of the restored database, fro
 a folder or s3:// only with --history.
 
 No resourceVersion is used twice: the counter jumps far ahead, and clients that watch
-the cluster list it again.`,
+the cluster list it again.
+
+With --cluster, it is the database of a cluster that the server hosts, which must be
+asleep (sqube cluster sleep); the server goes on. The cluster keeps its keys, so its
+kubeconfigs and tokens remain valid.`,
 		Example: `  sqube restore /backups/sqube-2026-11-21.db
   sqube restore sqlite://data/sqube.db --to-time 2026-11-21T10:00:00Z --datastore sqlite://then/sqube.db
   sqube restore s3://backups/sqube --list
-  sqube restore s3://backups/sqube --to-time 2026-11-21T10:00:00Z`,
+  sqube restore s3://backups/sqube --to-time 2026-11-21T10:00:00Z
+  sqube restore /backups/all/team/web.db --cluster team/web --force`,
 		Args: oneArgument("one SOURCE: a backup, or a database"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := r.run(cmd, args[0])
@@ -149,6 +154,7 @@ func sourceDatabase(source string) (datastore.Datastore, error) {
 
 // fill fills the target with what a source, which ends at end, had at a revision.
 func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect.End, c *contents) (err error) {
+	keys := r.ownKeys(cmd)
 	var objects atomic.Int64
 	done := progress(cmd, func() string { return fmt.Sprintf("%d objects", objects.Load()) })
 	r.aside, err = r.target.Fill(cmd.Context(), r.force, func(engine datastore.Engine, replaced dialect.End) error {
@@ -158,6 +164,9 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect
 		}
 		return engine.Load(cmd.Context(), counter, func(add func(*dialect.LogRow) error) error {
 			err := c.rows(func(row *dialect.LogRow) error {
+				if r.target.Cluster != "" && isKeys(row) {
+					return nil
+				}
 				if history.TransactionEnd(row) == 0 {
 					objects.Add(1)
 				}
@@ -165,6 +174,10 @@ func (r *restorer) fill(cmd *cobra.Command, source string, at int64, end dialect
 			})
 			if err == nil && c.replaced != nil {
 				err = c.replaced(add)
+			}
+			if err == nil && keys != nil {
+				keys.ID, keys.Replaces = counter.Revision, 0
+				err = add(keys)
 			}
 			return err
 		}, c.past)

@@ -19,13 +19,17 @@ func Backup(ctx context.Context, path string, to *os.File) error {
 		return err
 	}
 	var before migrations.Status
-	err = reading(ctx, path, func(db *sql.DB) error {
-		if before, err = migrations.Read(ctx, db, migrations.SQLite); err != nil {
+	for try := 0; ; try++ {
+		err = reading(ctx, path, func(db *sql.DB) (err error) {
+			if before, err = migrations.Read(ctx, db, migrations.SQLite); err == nil {
+				_, err = db.ExecContext(ctx, "VACUUM INTO ?", name)
+			}
 			return err
+		})
+		if !errors.Is(err, errWritten) || try == backupTries || to.Truncate(0) != nil {
+			break
 		}
-		_, err = db.ExecContext(ctx, "VACUUM INTO ?", name)
-		return err
-	})
+	}
 	if err = errors.Join(err, to.Sync()); err != nil {
 		return fmt.Errorf("copying %s: %w", path, err)
 	}
@@ -34,6 +38,9 @@ func Backup(ctx context.Context, path string, to *os.File) error {
 	}
 	return nil
 }
+
+// backupTries is how often a backup begins again, since a process has opened the file or closed it meanwhile.
+const backupTries = 3
 
 // keepCopy copies the database, which has an older schema, to a file beside it before the schema changes, since an older sqube can
 // serve nothing else afterwards. It replaces earlier copies. On a disk without room for that and for the change, there is no copy.

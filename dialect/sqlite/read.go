@@ -146,6 +146,8 @@ func chooseReadMode(path string) (*readMode, error) {
 	return &readMode{path, "&mode=ro&immutable=1", info}, nil
 }
 
+var errWritten = errors.New("the database was written to while it was read: try again")
+
 // unchanged fails if a file that was read without locks has been written to since. A nil readMode reads no such file.
 func (m *readMode) unchanged() error {
 	if m == nil || m.immutable == nil {
@@ -153,7 +155,7 @@ func (m *readMode) unchanged() error {
 	}
 	now, err := os.Stat(m.path)
 	if err == nil && (!os.SameFile(now, m.immutable) || now.Size() != m.immutable.Size() || !now.ModTime().Equal(m.immutable.ModTime())) {
-		err = errors.New("the database was written to while it was read: try again")
+		err = errWritten
 	}
 	return err
 }

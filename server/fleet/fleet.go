@@ -96,8 +96,8 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	running.Go(func() { f.sendEvents(serving) })
 	<-serving.Done()
 	close(f.stopping)
-	f.stopAll(ctx)
 	running.Wait()
+	f.stopAll(context.WithoutCancel(ctx)) // each bounds that itself
 	return nil
 }
 
@@ -124,6 +124,16 @@ func (f *Fleet) stopAll(ctx context.Context) {
 	}
 	f.mu.Unlock()
 	stopping.Wait()
+}
+
+// stops reports whether no cluster wakes up any more.
+func (f *Fleet) stops() bool {
+	select {
+	case <-f.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // find returns a cluster, nil if there is none.

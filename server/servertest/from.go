@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/sqube/sqube/dialect"
@@ -18,6 +19,9 @@ import (
 
 // openDatabase opens a database in memory, and fills it with a copy.
 func (s *Server) openDatabase(ctx context.Context, o Options) (err error) {
+	if o.base != nil {
+		return s.forkDatabase(ctx, o)
+	}
 	if o.From == "" && (o.AtRevision != 0 || !o.At.IsZero()) {
 		return errors.New("Options.At and Options.AtRevision need Options.From")
 	}
@@ -26,6 +30,37 @@ func (s *Server) openDatabase(ctx context.Context, o Options) (err error) {
 	}
 	if s.moment, err = copyTo(ctx, s.engine, o); err != nil {
 		return errors.Join(fmt.Errorf("Options.From %s: %w", o.From, err), s.engine.Close())
+	}
+	return nil
+}
+
+// Fork starts another server on a copy of this one, which goes on: with its objects and their history, but with keys of its own, as Options.From
+// does. It takes milliseconds, so that each test can have a fork of a server that TestMain has filled. The fork can be in a bubble, and this
+// server outside of it. Options.CRDs and Webhooks are what the fork has beside those of this server; Options.From must be empty.
+func (s *Server) Fork(t testing.TB, o Options) *Server {
+	t.Helper()
+	o.base = s
+	return Run(t, o)
+}
+
+// forkDatabase opens a copy of another server's database in memory.
+func (s *Server) forkDatabase(ctx context.Context, o Options) (err error) {
+	if o.From != "" {
+		return errors.New("Options.From is not for Server.Fork")
+	}
+	if s.engine, err = o.base.engine.CloneMemory(ctx); err != nil {
+		return err
+	}
+	revision, err := origin.Fork(ctx, s.engine, origin.At{Revision: o.AtRevision, Time: o.At})
+	if err == nil {
+		err = s.engine.Query(ctx, "SELECT written_at FROM log WHERE id <= ? ORDER BY id DESC LIMIT 1", []any{revision}, func(row dialect.Row) error {
+			var at int64
+			defer func() { s.moment = time.UnixMilli(at) }()
+			return row.Scan(&at)
+		})
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("forking a server: %w", err), s.engine.Close())
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type Options struct {
 	// there.
 	At         time.Time
 	AtRevision int64
+	base       *Server // see Server.Fork
 	// CRDs are files, and folders of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start
 	// returns. Other objects in the files are ignored.
 	CRDs []string
@@ -183,7 +184,10 @@ func (s *Server) options(o Options) (net.Listener, *server.Options, error) {
 	options.DataDir, options.InMemory = s.folder, true
 	options.DropConnections = true
 	s.allow = options.Allow
-	if options.CopyOf = o.From; o.From != "" {
+	if options.CopyOf = o.From; o.base != nil {
+		options.CopyOf = "another server of the test"
+	}
+	if options.CopyOf != "" {
 		options.KeysVary = true
 		s.allow(s.Webhook.address())
 	}

@@ -29,6 +29,9 @@ type Datastore struct {
 	Memory bool
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
 	Timeout time.Duration
+	// Cluster is the cluster that a server hosts whose database this is; "" for the server's own.
+	Cluster string
+	dataDir string // of the server
 	// NoSync lets the system decide when to write SQLite's file to disk: the data survives the process, but not the machine.
 	NoSync bool
 }
@@ -39,19 +42,19 @@ func Parse(flag, dataDir string) (Datastore, error) {
 	scheme, rest, found := strings.Cut(flag, "://")
 	switch {
 	case flag == "":
-		return Datastore{Path: filepath.Join(dataDir, "sqube.db")}, nil
+		return Datastore{Path: filepath.Join(dataDir, fileName), dataDir: dataDir}, nil
 	case found && scheme == "sqlite" && rest != "":
 		path, err := url.PathUnescape(rest)
 		if err != nil {
 			return Datastore{}, fmt.Errorf("--datastore sqlite://PATH: %w", err)
 		}
-		return Datastore{Path: path}, nil
+		return Datastore{Path: path, dataDir: dataDir}, nil
 	case found && (scheme == "postgres" || scheme == "postgresql"):
 		if u, err := url.Parse(flag); err == nil && u.User == nil && strings.Contains(u.EscapedPath()+u.Fragment, "@") {
 			// Messages would show the rest of the password as the name of the database.
 			return Datastore{}, errors.New("--datastore must have / in the password as %2F, and # as %23")
 		}
-		return Datastore{DSN: flag}, nil
+		return Datastore{DSN: flag, dataDir: dataDir}, nil
 	}
 	// The value may hold a password, so it is not repeated.
 	return Datastore{}, errors.New("--datastore must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE")
@@ -230,6 +233,9 @@ func (d Datastore) Complete() error {
 // Backup writes a consistent copy of the database to an empty file, even while it is served, and checks it: an SQLite file, or an
 // archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
+	if d.DSN != "" && d.Cluster != "" {
+		return errors.New("on Postgres, one hosted cluster is backed up with --follow")
+	}
 	if d.DSN != "" {
 		return d.explain(postgres.Dump(ctx, d.postgres(), to))
 	}
@@ -240,12 +246,15 @@ func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 // content is moved aside, and the database must not be served. aside is the new place of that content, "" if there was none, and
 // replaced its end, with revision 0 if that can't be read. If anything fails, or the process dies, the database is unchanged.
 func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, replaced dialect.End) error) (aside string, err error) {
+	if d.DSN != "" && d.Cluster != "" {
+		return "", errors.New("on Postgres, the databases of hosted clusters are not replaced: make a Cluster from the backup (spec.from.backup)")
+	}
 	if d.DSN != "" {
 		aside, err = postgres.Replace(ctx, d.postgres(), replace, time.Now(), func(e *postgres.Engine, replaced dialect.End) error { return fill(e, replaced) })
 	} else {
 		aside, err = sqlite.Replace(ctx, d.Path, replace, time.Now(), func(e *sqlite.Engine, replaced dialect.End) error { return fill(e, replaced) })
 	}
-	return aside, terminal.OneLine(err)
+	return aside, terminal.OneLine(d.asleep(err))
 }
 
 // RestoreDump is Fill for a Postgres database and an archive of pg_dump. It also returns the revision of the archive. The
