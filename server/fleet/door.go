@@ -18,7 +18,7 @@ func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, inside, ok := f.addressed(r)
 		if !ok {
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, f.others().receive(r))
 			return
 		}
 		f.serve(w, inside, name)
@@ -61,16 +61,24 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized")) // as in a cluster that does not know the user
 		return
 	}
+	peers := f.others()
+	r = peers.receive(r)
 	watches := server.Watches(r)
 	if watches && c.await(r) {
 		endWatch(w, r)
 		return
 	}
-	s, leave, err := c.enter(r.Context(), watches)
-	var elsewhere *Elsewhere
+	var s *server.Server
+	var leave func()
+	var err error
+	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
+		prefix := PathPrefix + name.Namespace + "/" + name.Name
+		if peers.passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
+			return
+		}
+		s, leave, err = c.enter(r.Context(), watches)
+	}
 	switch {
-	case errors.As(err, &elsewhere):
-		f.forward(w, r, name, elsewhere)
 	case err != nil:
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up: "+err.Error()))
 	default:
@@ -82,7 +90,10 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	}
 }
 
-// forward passes a request on to the server that has the cluster awake.
-func (f *Fleet) forward(w http.ResponseWriter, r *http.Request, _ types.NamespacedName, elsewhere *Elsewhere) {
-	codecs.WriteError(w, r, apierrors.NewServiceUnavailable(elsewhere.Error()))
+// prefixed returns a path under another, "" if there is none.
+func prefixed(prefix, path string) string {
+	if path == "" {
+		return ""
+	}
+	return prefix + path
 }

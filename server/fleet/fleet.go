@@ -54,6 +54,7 @@ type Fleet struct {
 	sealer   *sharedkeys.Sealer
 	began    sync.Once
 	hosting  chan struct{} // closed when the clusters are known
+	peers    *peers        // nil if no other server uses the database
 	stopping chan struct{} // closed when no cluster wakes up any more
 	events   chan *corev1.Event
 	claimed  *claims
@@ -84,8 +85,12 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	if err := installDefinitions(ctx, host); err != nil {
 		return err
 	}
+	peers, err := f.join(ctx, host)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
-	f.host = host
+	f.host, f.peers = host, peers
 	f.mu.Unlock()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -96,8 +101,8 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	running.Go(func() { f.sendEvents(serving) })
 	<-serving.Done()
 	close(f.stopping)
-	running.Wait()
 	f.stopAll(context.WithoutCancel(ctx)) // each bounds that itself
+	running.Wait()
 	return nil
 }
 
@@ -158,8 +163,18 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 		c = &cluster{fleet: f, name: name, uid: o.UID, id: o.Annotations[v1alpha1.DatabaseAnnotation]}
 		f.clusters[name] = c
 	}
+	c.mu.Lock()
+	c.made = o.Status.Database != ""
+	c.mu.Unlock()
 	f.joinPool(c, o)
 	return c
+}
+
+// others are the other servers, once this one knows the clusters.
+func (f *Fleet) others() *peers {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.peers
 }
 
 // forget removes a cluster from the registry.

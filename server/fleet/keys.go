@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -27,11 +28,15 @@ func newSealer(ctx context.Context, store *sqlstore.Store) (*sharedkeys.Sealer, 
 			return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
 		}
 		if record != nil {
-			return sharedkeys.NewSealer(record.Value)
+			key, err := base64.StdEncoding.DecodeString(string(record.Value))
+			if err != nil {
+				return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
+			}
+			return sharedkeys.NewSealer(key)
 		}
 		secret := make([]byte, secretSize)
-		_, _ = rand.Read(secret) // never fails
-		w := sqlstore.Internal(secretResource, secretName, nil, secret)
+		_, _ = rand.Read(secret)                                                                                   // never fails
+		w := sqlstore.Internal(secretResource, secretName, nil, []byte(base64.StdEncoding.EncodeToString(secret))) // Postgres stores text
 		w.UID = secretName
 		if _, err := store.Write(ctx, w); err != nil && !errors.Is(err, sqlstore.ErrConflict) {
 			return nil, fmt.Errorf("writing the secret of the fleet: %w", err)
