@@ -192,6 +192,7 @@ func (f *Fleet) reconcile(ctx context.Context, name types.NamespacedName) error 
 	}
 	news := c.takeNews()
 	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
 	if o.Status.Phase == v1alpha1.PhaseAwake && !f.runs(c) {
 		f.recover(ctx, c, o)
 	}
@@ -220,6 +221,7 @@ func (f *Fleet) writeNews(ctx context.Context, c *cluster) error {
 	}
 	before, news := o.DeepCopy(), c.takeNews()
 	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
 	if err := f.putStatus(ctx, o, before); err != nil {
 		c.keepNews(news)
 		return err
@@ -252,7 +254,7 @@ func (f *Fleet) apply(ctx context.Context, c *cluster, o *v1alpha1.Cluster) {
 	if r := c.current(); r != nil {
 		r.change(after)
 		f.applyTo(ctx, c, r, o)
-	} else if due || after == 0 || c.warm() {
+	} else if due || after == 0 {
 		go f.rouse(ctx, c)
 	}
 	if due {

@@ -34,7 +34,7 @@ type fleetHost struct {
 func startFleetHost(t *testing.T, engine harness.Engine) *fleetHost {
 	t.Helper()
 	s := sqube.Start(t, sqube.Options{Datastore: engine.Datastore, Args: []string{"--clusters", "--history", "1h"}})
-	h := &fleetHost{Server: s, kube: newClient(t, s.Config(t))}
+	h := &fleetHost{Server: s, kube: unlimited(t, s.Config(t))}
 	harness.Eventually(t, "Clusters are served", func() bool {
 		return h.raw(t, h.kube, http.MethodGet, "/apis/fleet.sqube.io/v1alpha1/clusters", nil, nil) == nil
 	})
@@ -49,12 +49,10 @@ func (h *fleetHost) in(t *testing.T, namespace string) *fleetHost {
 	return &fleetHost{h.Server, h.kube, namespace}
 }
 
-func newClient(t *testing.T, config *rest.Config) kubernetes.Interface {
+func unlimited(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	harness.Must(t, err)
-	return client
+	return newKube(t, config)
 }
 
 // as returns a client of a user of the host, with a certificate.
@@ -66,7 +64,7 @@ func (h *fleetHost) as(t *testing.T, user string) kubernetes.Interface {
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
 	harness.Must(t, err)
-	return newClient(t, config)
+	return unlimited(t, config)
 }
 
 // raw sends a request to the host.
@@ -155,7 +153,7 @@ func (h *fleetHost) admin(t *testing.T, name string) kubernetes.Interface {
 	t.Helper()
 	config, _, err := h.given(t, h.kube, h.path("clusters", name, "kubeconfig"))
 	harness.Must(t, err)
-	return newClient(t, config)
+	return unlimited(t, config)
 }
 
 func keep(t *testing.T, in kubernetes.Interface, name string) {
@@ -353,7 +351,7 @@ func testAdministrators(t *testing.T, h *fleetHost) {
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
 	harness.Must(t, err)
 	config.Host = c.Status.URL
-	inside := newClient(t, config)
+	inside := unlimited(t, config)
 	keep(t, inside, "one")
 	harness.Must(t, h.raw(t, h.kube, http.MethodPatch, h.path("clusters", "a"), `{"spec": {"administrators": []}}`, nil))
 	harness.Eventually(t, "alice is no administrator any more", func() bool { return apierrors.IsForbidden(has(t, inside, "one")) })
@@ -384,7 +382,7 @@ func testIdleWatch(t *testing.T, h *fleetHost) {
 	h.made(t, "a", `{"sleep": {"after": "2s"}}`)
 	config, _, err := h.given(t, h.kube, h.path("clusters", "a", "kubeconfig"))
 	harness.Must(t, err)
-	inside := newClient(t, config)
+	inside := unlimited(t, config)
 	keep(t, inside, "one")
 	watch := func(version string) io.ReadCloser {
 		body, err := inside.Discovery().RESTClient().Get().AbsPath("/api/v1/namespaces/default/configmaps").

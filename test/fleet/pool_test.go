@@ -69,7 +69,7 @@ func testPool(t *testing.T, h *fleetHost) {
 			t.Errorf("%s was claimed twice", last.status.Cluster)
 		}
 		names[last.status.Cluster] = true
-		keep(t, newClient(t, last.config), "mine")
+		keep(t, unlimited(t, last.config), "mine")
 	}
 	h.pool(t, "is full again", func(s v1alpha1.ClusterPoolStatus) bool { return s.Ready == 2 && s.Claimed == claims })
 	c, err := h.get(t, last.status.Cluster)
