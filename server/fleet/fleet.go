@@ -138,6 +138,16 @@ func (f *Fleet) stopAll(ctx context.Context) {
 	stopping.Wait()
 }
 
+// stops reports whether no cluster wakes up any more.
+func (f *Fleet) stops() bool {
+	select {
+	case <-f.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
 // find returns a cluster, nil if there is none.
 func (f *Fleet) find(name types.NamespacedName) *cluster {
 	f.mu.RLock()
