@@ -30,9 +30,9 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 			return err
 		}
 	}
-	var fence string
+	var o *owned
 	err := pgx.BeginTxFunc(ctx, h.writes, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
-		fence, err = h.lay(ctx, tx, id, from)
+		o, err = h.lay(ctx, tx, id, from)
 		return err
 	})
 	if codeOf(err) == "23505" { // another server has just made it, or is doing so
@@ -44,8 +44,7 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 	if err != nil {
 		return failure(ctx, "make", err)
 	}
-	e := h.engine(id, fence)
-	if err = h.fill(ctx, e, fill); err == nil {
+	if err = fill(h.engine(id, o)); err == nil {
 		_, err = h.writes.Exec(ctx, "UPDATE fleet_clusters SET owner = '', removed = false WHERE id = $1", id)
 		err = failure(ctx, "make", err)
 	}
@@ -57,32 +56,22 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 	return nil
 }
 
-// fill has fill fill a new log.
-func (h *Host) fill(ctx context.Context, e *Engine, fill func(*Engine) error) error {
-	var revision int64
-	if err := e.writer.row(ctx, "SELECT revision FROM counter", nil, &revision); err != nil {
-		return failure(ctx, "make", err)
-	}
-	e.seen.Raise(revision)
-	return fill(e)
-}
-
 // lay makes the schema of a log, which counts as removed until it is filled, and copies another log to it.
-func (h *Host) lay(ctx context.Context, tx pgx.Tx, id, from string) (fence string, err error) {
+func (h *Host) lay(ctx context.Context, tx pgx.Tx, id, from string) (*owned, error) {
 	schema := schemaOf(id)
 	script, err := migrations.Remaining(migrations.Postgres, 0)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if _, err := tx.Exec(ctx, "INSERT INTO fleet_clusters (id, owner, removed) VALUES ($1, $2, true)", id, h.name); err != nil {
-		return "", err
+		return nil, err
 	}
 	statements := "CREATE SCHEMA " + schema + ";\nSET LOCAL search_path = " + schema + ";\n" + script
 	if from != "" {
 		statements += ";\n" + copyLog(schemaOf(from))
 	}
 	if _, err := tx.Exec(ctx, statements); err != nil {
-		return "", err
+		return nil, err
 	}
 	return h.setFence(ctx, tx, 0)
 }
