@@ -108,7 +108,7 @@ func (h *Host) enter(ctx context.Context, tx pgx.Tx, id string, takeover bool) (
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
-	script, err := status.Remaining(migrations.Postgres)
+	script, err := status.RemainingPostgres()
 	if err != nil {
 		return nil, fmt.Errorf("the database of cluster %s: %w", id, err)
 	}

@@ -59,7 +59,7 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 // lay makes the schema of a log, which counts as removed until it is filled, and copies another log to it.
 func (h *Host) lay(ctx context.Context, tx pgx.Tx, id, from string) (*owned, error) {
 	schema := schemaOf(id)
-	script, err := migrations.Remaining(migrations.Postgres, 0)
+	script, err := migrations.WholePostgres()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (h *Host) migrated(ctx context.Context, id string) error {
 	if err != nil {
 		return failure(ctx, "fork", err)
 	}
-	if script, err := status.Remaining(migrations.Postgres); err != nil || script == "" {
+	if script, err := status.RemainingPostgres(); err != nil || script == "" {
 		return err
 	}
 	if _, mine, err := h.Acquire(ctx, id); err != nil || !mine {
