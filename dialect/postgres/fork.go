@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if there, err := h.has(ctx, id); err != nil || there {
+	if there, err := h.makerOf(ctx, id); err != nil || there {
 		return failure(ctx, "make", err)
 	}
 	if from != "" {
@@ -35,11 +36,8 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 		o, err = h.lay(ctx, tx, id, from)
 		return err
 	})
-	if codeOf(err) == "23505" { // another server has just made it, or is doing so
-		if there, err := h.has(ctx, id); err != nil || there {
-			return failure(ctx, "make", err)
-		}
-		return &dialect.Error{Op: "make", Engine: "postgres", Err: fmt.Errorf("%w (cluster database %s, which another server makes)", dialect.ErrLocked, id)}
+	if codeOf(err) == "23505" { // another server has just begun to make it
+		return h.Make(ctx, id, from, fill)
 	}
 	if err != nil {
 		return failure(ctx, "make", err)
@@ -54,6 +52,34 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 		return errors.Join(err, failure(clearing, "make", h.dropSchema(clearing, id)))
 	}
 	return nil
+}
+
+// makerPause is the pause between looks at a log that another server makes.
+const makerPause = 20 * time.Millisecond
+
+// makerOf waits for a server that makes a log, and reports whether the log is there. If that server has died, it removes what there is.
+func (h *Host) makerOf(ctx context.Context, id string) (there bool, err error) {
+	for {
+		var alive bool
+		err := h.reads.QueryRow(ctx, `SELECT NOT removed, owner IN (SELECT name FROM fleet_servers WHERE renewed > clock_timestamp() - make_interval(secs => $2))
+FROM fleet_clusters WHERE id = $1`, id, lease.Seconds()).Scan(&there, &alive)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return false, nil
+		case err != nil || there:
+			return there, err
+		case !alive:
+			if err := h.dropSchema(ctx, id); err != nil {
+				return false, err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(makerPause):
+		}
+	}
 }
 
 // lay makes the schema of a log, which counts as removed until it is filled, and copies another log to it.
