@@ -34,10 +34,11 @@ type apis struct {
 	groups      []*handlers.Group          // the built-in ones, apiextensions.k8s.io and history.sqube.io
 	discovery   aggregated.ResourceManager // of /apis
 	aggregation *aggregation.Aggregator
+	installed   chan struct{} // closed once requests for aggregated APIs are proxied
 }
 
 func newAPIs(b *base, s *security) (_ *apis, err error) {
-	a := &apis{discovery: aggregated.NewResourceManager("apis")}
+	a := &apis{discovery: aggregated.NewResourceManager("apis"), installed: make(chan struct{})}
 	if a.versions, err = resources.ParseRuntimeConfig(b.options.RuntimeConfig); err != nil {
 		return nil, err
 	}
@@ -52,8 +53,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 		return nil, err
 	}
 	b.ends("storage", func() error { a.resources.Destroy(); return nil })
-	installed := make(chan struct{}) // closed once requests for aggregated APIs are proxied
-	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, installed); err != nil {
+	if a.crd, err = newCustomResources(b, s, a.admission, a.discovery, hooks, a.installed); err != nil {
 		return nil, err
 	}
 	definitions, err := handlers.GroupOf(a.crd.Group())
@@ -70,7 +70,7 @@ func newAPIs(b *base, s *security) (_ *apis, err error) {
 	if err := a.admission.FollowDefinitions(a.crd.Informer().Informer()); err != nil {
 		return nil, err
 	}
-	a.aggregation, err = newAggregation(b, a, hooks, installed)
+	a.aggregation, err = newAggregation(b, a, hooks)
 	return a, err
 }
 
@@ -124,7 +124,7 @@ func newAdmission(b *base, s *security, a *apis, hooks webhookClient) (*admissio
 	chain, err := admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: s.authorization.Authorizer, Resources: a.versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
-		ServerID: b.id, Drained: b.phase.drained, Egress: b.outbound.objects, Tracing: b.outbound.tracing,
+		ServerID: b.id, Drained: b.phase.running.Done(), Egress: b.outbound.objects, Tracing: b.outbound.tracing,
 		Published: func(ctx context.Context) bool { return a.crd.Wait(ctx) }, // built after the chain
 	})
 	if fleet := b.options.Fleet; err == nil && fleet != nil {
@@ -166,11 +166,11 @@ func newCustomResources(b *base, s *security, chain *admission.Chain, discovery 
 	})
 }
 
-func newAggregation(b *base, a *apis, hooks webhookClient, installed chan struct{}) (*aggregation.Aggregator, error) {
+func newAggregation(b *base, a *apis, hooks webhookClient) (*aggregation.Aggregator, error) {
 	b.options.Aggregation.Complete(b.pki.FrontProxyClient.CertFile, b.pki.FrontProxyClient.KeyFile)
 	config := aggregation.Config{
-		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.drained, Resolver: hooks.services,
-		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: installed,
+		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.running.Done(), Resolver: hooks.services,
+		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: a.installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.filesInMemory(), Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
 	}
 	if !b.options.mayCallServices() {

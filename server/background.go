@@ -105,7 +105,7 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 	return controllers.Config{
 		Selection: o.Controllers, Settings: settings, Others: o.OtherControllers, Scheduler: o.Scheduler,
 		Cluster:  controllers.Cluster{CACertFile: b.pki.CA.CertFile, CAKeyFile: b.pki.CA.KeyFile},
-		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.drained,
+		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.running.Done(),
 		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: whileEmpty(b, a), Written: b.written.done,
 		Metadata: func(resource schema.GroupVersionResource) informer.Source { return metadata(b, a, resource) }, Feed: b.feed,
 		RootCA: rootCA, ServiceAccountKey: s.accounts.Key, Seldom: o.seldom(),

@@ -66,7 +66,7 @@ func (b *base) ends(name string, end func() error) { b.parts = append(b.parts, p
 // since they log a request that fails before.
 func (b *base) end() error {
 	b.phase.drain()
-	close(b.phase.drained)
+	b.phase.end()
 	b.ends("in-process requests", func() error { _ = b.loopback.Shutdown(context.Background()); return nil }) // stopWithin limits the time
 	if b.informers != nil {
 		b.ends("informers", func() error { b.informers.Shutdown(); return nil })

@@ -1,14 +1,19 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/loopback"
 	"github.com/sqube/sqube/server/openapi"
 	"github.com/sqube/sqube/server/resources"
 )
@@ -36,7 +41,42 @@ func (s *Server) newHandler() (http.Handler, error) {
 		DatastoreFailures: s.store.Failures,
 	})
 	openID, _ := s.accounts.OpenIDHandlers(address) // an issuer without https has no discovery documents, and needs none
-	return s.withFilters(s.aggregation.Handler(s.routes(built, documents, openID)), built), nil
+	return s.withFilters(s.awaitKnown(s.aggregation.Handler(s.routes(built, documents, openID)), built), built), nil
+}
+
+// knownTimeout limits how long requests wait for what is served besides the built-in resources.
+const knownTimeout = 5 * time.Second
+
+// awaitKnown lets requests that depend on definitions and APIServices wait until these have been read, which takes milliseconds after a start.
+// Before, a client would be told that what is there is not. The server's own clients wait where they have to.
+func (s *Server) awaitKnown(next http.Handler, built *handlers.API) http.Handler {
+	var known atomic.Bool
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !known.Load() && needsDefinitions(r.URL.Path, built) && !loopback.Made(r) {
+			ctx, cancel := context.WithTimeout(r.Context(), knownTimeout)
+			if s.crd.Wait(ctx) {
+				select {
+				case <-s.installed:
+					known.Store(true)
+				case <-ctx.Done():
+				}
+			}
+			cancel()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// needsDefinitions reports whether what a path has depends on definitions and APIServices: the list of groups, OpenAPI, and versions that are
+// not built in.
+func needsDefinitions(path string, built *handlers.API) bool {
+	rest, ok := strings.CutPrefix(path, "/apis")
+	if !ok {
+		return strings.HasPrefix(path, "/openapi/")
+	}
+	group, rest, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	version, _, _ := strings.Cut(rest, "/")
+	return !built.HasVersion(schema.GroupVersion{Group: group, Version: version})
 }
 
 // address is the host and port at which clients on other machines reach the server, with the path of a hosted cluster.

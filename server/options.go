@@ -84,6 +84,9 @@ type Options struct {
 	Virtual bool
 	// Dial makes the server's connections to kubelets, webhooks and aggregated API servers; nil for the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Later, if set, is closed when the server may begin with what no request waits for: to check the default objects, to run controllers. Until then
+	// it is not ready, but answers.
+	Later <-chan struct{}
 	// CopyOf is what the objects of the cluster were copied from; "" if they are its own. A copy connects to none of the nodes, pods,
 	// webhooks and other servers that its objects name, except those at the addresses in Outbound: HOST, HOST:PORT, or * for all. Webhooks
 	// of admission at other addresses are left out, as if they were not configured.

@@ -24,15 +24,18 @@ import (
 //	        ─► draining: no new requests, watches end, requests finish
 //	        ─► drained: in-process work ends
 type phase struct {
-	started           chan struct{} // closed when everything that runs alongside requests has been started
-	stopping, drained chan struct{}
-	serving           context.Context // until draining
-	drain             context.CancelFunc
+	started  chan struct{} // closed when everything that runs alongside requests has been started
+	stopping chan struct{}
+	serving  context.Context // until draining
+	drain    context.CancelFunc
+	running  context.Context // until drained
+	end      context.CancelFunc
 }
 
 func newPhase() phase {
-	p := phase{started: make(chan struct{}), stopping: make(chan struct{}), drained: make(chan struct{})}
+	p := phase{started: make(chan struct{}), stopping: make(chan struct{})}
 	p.serving, p.drain = context.WithCancel(context.Background())
+	p.running, p.end = context.WithCancel(context.Background())
 	return p
 }
 
@@ -170,8 +173,15 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if s.fairness != nil {
 		tasks.start("priority and fairness", func() { fail("running priority and fairness", s.fairness.Run(ctx.Done())) })
 	}
-	tasks.start("aggregation", func() { s.aggregation.Run(ctx) })
-	tasks.start("bootstrap", func() { fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping)) })
+	tasks.start("aggregation", func() { s.aggregation.Run(ctx, s.options.Later) })
+	tasks.start("bootstrap", func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if !s.later(ctx) {
+			cancel() // the hooks end without having begun
+		}
+		fail("preparing the cluster", s.bootstrap.Run(ctx, s.phase.stopping))
+	})
 	if !virtual {
 		tasks.start("object counts", func() {
 			if s.bootstrap.Wait(ctx) == nil {
@@ -210,6 +220,20 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 		})
 	}
 	close(s.phase.started)
+}
+
+// later waits for Options.Later. It returns false if the server begins to stop before.
+func (s *Server) later(ctx context.Context) bool {
+	if s.options.Later == nil {
+		return true
+	}
+	select {
+	case <-s.options.Later:
+		return true
+	case <-s.phase.stopping:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // Upstream's watermarks of requests are those of the process.

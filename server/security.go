@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/pki"
@@ -35,7 +33,7 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	}
 	b.ends("audit log", func() error { s.audit.Close(); return nil })
 	// ctx ends when the server begins to stop, while it still serves. Authenticators are used for longer.
-	running := wait.ContextForChannel(b.phase.drained)
+	running := b.phase.running
 	if s.accounts, err = access.NewServiceAccounts(ctx, running, o.Access); err != nil {
 		return nil, err
 	}

@@ -32,8 +32,11 @@ func (o *serveOptions) completeFleet() {
 		return
 	}
 	var databases fleet.Databases = datastore.NewFiles(datastore.ClustersFolder(o.server.DataDir))
-	if o.server.InMemory {
+	switch {
+	case o.server.InMemory:
 		databases = datastore.NewMemory()
+	case o.datastore.Shared():
+		databases = datastore.NewSchemas(&o.datastore)
 	}
 	o.server.Fleet = fleet.New(fleet.Config{Databases: databases, Options: o.hostedOptions, Domain: o.fleet.domain})
 }

@@ -14,32 +14,6 @@ import (
 // ErrNoCluster is returned for an id that no cluster's database has.
 var ErrNoCluster = errors.New("there is no such cluster database")
 
-// Create makes the empty log of a new cluster.
-func (h *Host) Create(ctx context.Context, id string) error {
-	return failure(ctx, "create", h.create(ctx, id, pgx.ReadCommitted, func(pgx.Tx) error { return nil }))
-}
-
-// create makes a log and fills it with fill, in one transaction: it is whole or not there.
-func (h *Host) create(ctx context.Context, id string, level pgx.TxIsoLevel, fill func(pgx.Tx) error) error {
-	if err := checkID(id); err != nil {
-		return err
-	}
-	script, err := migrations.Remaining(migrations.Postgres, 0)
-	if err != nil {
-		return err
-	}
-	return h.inHost(ctx, level, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO fleet_clusters (id) VALUES ($1)", id); err != nil {
-			return err
-		}
-		schema := schemaOf(id)
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA "+schema+";\nSET LOCAL search_path = "+schema+";\n"+script); err != nil {
-			return err
-		}
-		return fill(tx)
-	})
-}
-
 // Owner is the server that owns a cluster.
 type Owner struct {
 	// URL is where it can be reached, "" if it has not said so.
@@ -56,7 +30,7 @@ func (h *Host) Acquire(ctx context.Context, id string) (owner Owner, mine bool, 
 		return Owner{URL: h.url}, true, nil
 	}
 	var fence string
-	err = h.inHost(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	err = h.inHost(ctx, func(tx pgx.Tx) error {
 		free, takeover, err := h.claim(ctx, tx, id, &owner)
 		if err != nil || !free {
 			return err
@@ -74,6 +48,16 @@ func (h *Host) Acquire(ctx context.Context, id string) (owner Owner, mine bool, 
 	defer h.mu.Unlock()
 	h.owned[id] = &owned{fence: fence}
 	return Owner{URL: h.url}, true, nil
+}
+
+// Owner returns the URL of the server that owns a cluster and is alive, "" if there is none, or if it is this one.
+func (h *Host) Owner(ctx context.Context, id string) (url string, err error) {
+	err = h.reads.QueryRow(ctx, `SELECT s.url FROM fleet_clusters c JOIN fleet_servers s ON s.name = c.owner
+WHERE c.id = $1 AND s.name <> $2 AND s.renewed > clock_timestamp() - make_interval(secs => $3)`, id, h.name, lease.Seconds()).Scan(&url)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return url, failure(ctx, "read", err)
 }
 
 // claim writes this server into the row of a cluster, if that is free. takeover is set if a server had it before that is dead. Otherwise it
@@ -165,6 +149,17 @@ func (h *Host) Open(ctx context.Context, id string) (*Engine, error) {
 	if err != nil {
 		return nil, &dialect.Error{Op: "open", Engine: "postgres", Err: fmt.Errorf("%w (cluster database %s)", err, id)}
 	}
+	e := h.engine(id, fence)
+	var revision int64
+	if err := e.writer.row(ctx, "SELECT revision FROM counter", nil, &revision); err != nil {
+		return nil, errors.Join(failure(ctx, "open", err), h.release(ctx, id, fence))
+	}
+	e.seen.Raise(revision)
+	return e, nil
+}
+
+// engine returns an engine on a log.
+func (h *Host) engine(id, fence string) *Engine {
 	schema := schemaOf(id)
 	e := &Engine{
 		pool:         &conns{Pool: h.reads, schema: schema, places: make(chan struct{}, max(1, h.reads.Config().MaxConns/2))},
@@ -173,12 +168,7 @@ func (h *Host) Open(ctx context.Context, id string) (*Engine, error) {
 		cluster:      &cluster{host: h, id: id, fence: fence},
 	}
 	e.capabilities.notifies = false
-	var revision int64
-	if err := e.writer.row(ctx, "SELECT revision FROM counter", nil, &revision); err != nil {
-		return nil, errors.Join(failure(ctx, "open", err), h.release(ctx, id, fence))
-	}
-	e.seen.Raise(revision)
-	return e, nil
+	return e
 }
 
 // use returns the fence of a cluster to be opened.
@@ -196,13 +186,26 @@ func (h *Host) use(id string) (fence string, err error) {
 	return o.fence, nil
 }
 
-// Drop removes a cluster's log. If it fails or the process dies meanwhile, Sweep does the rest.
+// Drop removes a cluster's log, unless a server that is alive owns it: then the error wraps dialect.ErrLocked. If the process dies meanwhile,
+// Sweep does the rest.
 func (h *Host) Drop(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	err := pgx.BeginFunc(ctx, h.writes, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE fleet_clusters SET removed = true, owner = '', epoch = epoch + 1 WHERE id = $1", id)
+	err := h.inHost(ctx, func(tx pgx.Tx) error {
+		free, _, err := h.claim(ctx, tx, id, new(Owner))
+		if errors.Is(err, ErrNoCluster) {
+			return nil
+		}
+		h.mu.Lock()
+		used := h.owned[id] != nil && h.owned[id].opened
+		h.mu.Unlock()
+		if err == nil && (!free || used) {
+			return fmt.Errorf("removing the cluster database %s: %w", id, dialect.ErrLocked)
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, "UPDATE fleet_clusters SET removed = true, owner = '', epoch = epoch + 1 WHERE id = $1", id)
+		}
 		return err
 	})
 	if err == nil {
@@ -215,11 +218,11 @@ func (h *Host) Drop(ctx context.Context, id string) error {
 func (h *Host) dropSchema(ctx context.Context, id string) error {
 	schema := schemaOf(id)
 	for _, o := range logObjects {
-		if _, err := h.writes.Exec(ctx, "DROP "+o.kind+" IF EXISTS "+schema+"."+o.name+" CASCADE"); err != nil && codeOf(err) != "3F000" {
+		if _, err := h.writes.Exec(ctx, "DROP "+o.kind+" IF EXISTS "+schema+"."+o.name+" CASCADE"); err != nil {
 			return err
 		}
 	}
-	return pgx.BeginFunc(ctx, h.writes, func(tx pgx.Tx) error {
+	return h.inHost(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
 			return err
 		}
@@ -228,9 +231,13 @@ func (h *Host) dropSchema(ctx context.Context, id string) error {
 	})
 }
 
-// Sweep finishes what an interrupted Drop has left.
+// Sweep removes what servers that have died have left unfinished: of logs that they made, and of logs that they removed.
 func (h *Host) Sweep(ctx context.Context) error {
-	ids, err := h.ids(ctx, true)
+	rows, err := h.reads.Query(ctx, "SELECT id FROM fleet_clusters WHERE removed AND owner NOT IN (SELECT name FROM fleet_servers WHERE renewed > clock_timestamp() - make_interval(secs => $1))", lease.Seconds())
+	if err != nil {
+		return failure(ctx, "drop", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for i := 0; err == nil && i < len(ids); i++ {
 		err = h.dropSchema(ctx, ids[i])
 	}
@@ -238,17 +245,30 @@ func (h *Host) Sweep(ctx context.Context) error {
 }
 
 // IDs returns the ids of all clusters' logs.
-func (h *Host) IDs(ctx context.Context) ([]string, error) {
-	ids, err := h.ids(ctx, false)
+func (h *Host) IDs(ctx context.Context) (ids []string, err error) {
+	rows, err := h.reads.Query(ctx, "SELECT id FROM fleet_clusters WHERE NOT removed ORDER BY id")
+	if err == nil {
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
 	return ids, failure(ctx, "list", err)
 }
 
-func (h *Host) ids(ctx context.Context, removed bool) ([]string, error) {
-	rows, err := h.reads.Query(ctx, "SELECT id FROM fleet_clusters WHERE removed = $1 ORDER BY id", removed)
-	if err != nil {
-		return nil, err
+// Revision returns the newest revision of a cluster's log.
+func (h *Host) Revision(ctx context.Context, id string) (revision int64, err error) {
+	if err := checkID(id); err != nil {
+		return 0, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	err = h.reads.QueryRow(ctx, "SELECT revision FROM "+schemaOf(id)+".counter").Scan(&revision)
+	return revision, failure(ctx, "read", err)
+}
+
+// Join has other servers know where this one can be reached. lost is called, by a goroutine of its own, for each cluster that this server
+// owned, and that another one may have taken over: it must be closed at once, and opened again before it is used.
+func (h *Host) Join(ctx context.Context, url string, lost func(id string)) error {
+	h.mu.Lock()
+	h.url, h.onLost = url, lost
+	h.mu.Unlock()
+	return h.Renew(ctx)
 }
 
 // Bytes returns how much space the log of a cluster takes.

@@ -206,8 +206,8 @@ func toColumns(group []dialect.Write) []any {
 		expiresAt, texts[7], texts[8], texts[9], texts[10], texts[11], texts[12], texts[13], texts[14], texts[15]}
 }
 
-// Exec runs a statement that changes the log, for repairs.
+// Exec runs a statement that changes the log, for repairs. Each ? in it is a parameter.
 func (e *Engine) Exec(ctx context.Context, statement string, args ...any) error {
-	err := e.writer.exec(ctx, statement, args...)
+	err := e.writer.exec(ctx, numbered(statement), args...)
 	return failure(ctx, "execute", err)
 }

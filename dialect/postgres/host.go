@@ -26,27 +26,18 @@ type Host struct {
 
 	reads, writes *pgxpool.Pool
 	name          string             // of this process among the servers
-	onLost        func(id string)    // see HostOptions
 	session       chan struct{}      // has room for the one session beside the pools
 	stop          context.CancelFunc // ends the renewals
 	done          chan struct{}
 
 	mu      sync.Mutex
 	url     string
+	onLost  func(id string)   // see Join
 	owned   map[string]*owned // the clusters that this process owns, by their ids
 	left    map[string]string // those that it has left, but could not release yet
 	renewed time.Time         // when the last renewal that succeeded began
 	// incarnation is the server's when the clusters were opened. A new one may lack commits that are in their servers' memory.
 	incarnation string
-}
-
-// HostOptions say how a server hosts clusters.
-type HostOptions struct {
-	// URL is where other servers reach this one. "" if there is none.
-	URL string
-	// Lost is called for a cluster that this server owned, and that another one may have taken over: it must be closed at once, and
-	// opened again before it is used. It is called by a goroutine of its own.
-	Lost func(id string)
 }
 
 // Of a host's connections for reads, some are for its own log, some for reads of clusters and the others for their writes. One cluster gets
@@ -71,7 +62,7 @@ CREATE TABLE IF NOT EXISTS fleet_servers (name text PRIMARY KEY, url text NOT NU
 CREATE TABLE IF NOT EXISTS fleet_clusters (id text PRIMARY KEY, owner text NOT NULL DEFAULT '', epoch bigint NOT NULL DEFAULT 0, removed boolean NOT NULL DEFAULT false)`
 
 // OpenHost opens a database as OpenWithin does, for a server that hosts clusters in it.
-func OpenHost(ctx context.Context, d Database, timeout time.Duration, options HostOptions) (*Host, error) {
+func OpenHost(ctx context.Context, d Database, timeout time.Duration) (*Host, error) {
 	total := int32(0)
 	e, err := open(ctx, d, timeout, func(config *pgxpool.Config) {
 		total = config.MaxConns
@@ -81,11 +72,8 @@ func OpenHost(ctx context.Context, d Database, timeout time.Duration, options Ho
 		return nil, fmt.Errorf("opening the Postgres database: %w", withHint(err))
 	}
 	h := &Host{
-		Engine: e, name: strings.ToLower(rand.Text()), url: options.URL, onLost: options.Lost, session: make(chan struct{}, 1), done: make(chan struct{}),
+		Engine: e, name: strings.ToLower(rand.Text()), onLost: func(string) {}, session: make(chan struct{}, 1), done: make(chan struct{}),
 		owned: map[string]*owned{}, left: map[string]string{},
-	}
-	if h.onLost == nil {
-		h.onLost = func(string) {}
 	}
 	if err := h.start(ctx, d, total); err != nil {
 		h.closePools()
@@ -330,6 +318,6 @@ func checkID(id string) error {
 }
 
 // inHost runs do in a transaction about the host's tables.
-func (h *Host) inHost(ctx context.Context, level pgx.TxIsoLevel, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, h.writes, pgx.TxOptions{IsoLevel: level}, do)
+func (h *Host) inHost(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, h.writes, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
 }

@@ -124,5 +124,9 @@ func NewAuthorization(ctx context.Context, o *Options, c Cluster) (*Authorizatio
 	rbac := slices.ContainsFunc(config.AuthorizationConfiguration.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
 		return string(a.Type) == modes.ModeRBAC
 	})
+	if rbac {
+		awaited := awaitRoles(auth, rules, c.Informers)
+		auth, rules = awaited, awaited
+	}
 	return &Authorization{Authorizer: auth, RBAC: rbac, Rules: rules}, nil
 }

@@ -137,8 +137,8 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 
 // Run runs the controllers until ctx ends, and returns when they have stopped. It must be called once.
 //
-//	registrar  writes the APIServices of this server's own group versions
-//	local      writes the condition Available of its own APIServices
+//	registrar  writes the APIServices of this server's own group versions; not before later is closed, if it is not nil
+//	local      writes the condition Available of its own APIServices; the same
 //	installing updates the proxies when APIServices change
 //
 // From the first APIService that names a Service, these run, too:
@@ -146,13 +146,17 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 //	remote     writes the condition Available of such APIServices
 //	discovery  adds to discovery what the servers behind the proxies serve
 //	openAPI    reads their OpenAPI documents
-func (a *Aggregator) Run(ctx context.Context) {
+func (a *Aggregator) Run(ctx context.Context, later <-chan struct{}) {
 	a.factory.StartWithContext(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
 	if !a.proxies.config.ReadOnly {
-		running.Go(func() { a.registrar.run(ctx) })
-		running.Go(func() { a.local.Run(workers, ctx.Done()) })
+		running.Go(func() {
+			if later == nil || wait(ctx, later) {
+				running.Go(func() { a.local.Run(workers, ctx.Done()) })
+				a.registrar.run(ctx)
+			}
+		})
 	}
 	running.Go(func() { a.installing.Run(ctx.Done(), a.installed) })
 	running.Go(func() {

@@ -27,6 +27,7 @@ type cluster struct {
 	alarm alarm  // when the reconciler has to look at it
 
 	mu       sync.Mutex
+	database string      // id, once it is made
 	running  *running    // nil while it sleeps
 	gone     bool        // it is being deleted, and does not wake up any more
 	member   *membership // nil if it is of no pool
@@ -329,7 +330,7 @@ func (c *cluster) current() *running {
 func (c *cluster) ring(time.Time) { c.fleet.look(c.name) }
 
 func logFailure(what string, name types.NamespacedName, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAbandoned) {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAbandoned) && !errors.As(err, new(*Elsewhere)) {
 		slog.Error(what, "cluster", name.String(), "error", err)
 	}
 }

@@ -28,6 +28,17 @@ type Databases interface {
 	Bytes(ctx context.Context, id string) (int64, error)
 }
 
+// Shared is implemented by Databases that other servers may have open.
+type Shared interface {
+	// Join has other servers know this one by its URL. lost is called when this server may no longer answer for a database that it has open,
+	// since another one may have taken it over: what it has in memory may be old.
+	Join(ctx context.Context, url string, lost func(id string)) error
+	// Owner returns the URL of the server that has a database open, "" if none has, or this one.
+	Owner(ctx context.Context, id string) (url string, err error)
+	// Holds reports whether this server may answer for a database that it has open.
+	Holds(id string) bool
+}
+
 // Moment selects a state of a database: at a revision, at a time, or the newest if both are zero.
 type Moment struct {
 	Revision int64

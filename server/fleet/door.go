@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = f.others().receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
@@ -41,7 +43,7 @@ func preflight(r *http.Request) bool {
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
 // names no cluster are for none, and the host has nothing there.
 func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *http.Request, ok bool) {
-	if name, ok := f.names.of(r); ok {
+	if name, ok := f.names.of(r); ok && !passed(r.Context()) {
 		return name, r, true
 	}
 	path := r.URL.EscapedPath() // in which a slash in a name is none
@@ -78,6 +80,9 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		return
 	}
 	c := f.find(name)
+	if f.others() != nil { // with what says who has sent it, which the guard removes
+		r = r.WithContext(context.WithValue(r.Context(), originalKey{}, r.Header.Clone()))
+	}
 	who := f.guard.recognize(r, c)
 	switch {
 	case who == nil:
@@ -105,15 +110,20 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		return
 	}
 	defer end()
-	if watches && c.await(r) {
-		endWatch(w, r)
-		return
+	peers, prefix := f.others(), PathPrefix+c.name.Namespace+"/"+c.name.Name
+	var s *server.Server
+	var leave func()
+	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
+		if peers.passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
+			return
+		}
+		if watches && c.await(r) {
+			endWatch(w, r)
+			return
+		}
+		s, leave, err = c.enter(r.Context(), watches || who.unproved)
 	}
-	s, leave, err := c.enter(r.Context(), watches || who.unproved)
-	var elsewhere *Elsewhere
 	switch {
-	case errors.As(err, &elsewhere):
-		f.forward(w, r, c.name, elsewhere)
 	case errors.Is(err, errGone):
 		codecs.WriteError(w, r, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), c.name.String()))
 	case err != nil:
@@ -131,7 +141,10 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	}
 }
 
-// forward passes a request on to the server that has the cluster awake.
-func (f *Fleet) forward(w http.ResponseWriter, r *http.Request, _ types.NamespacedName, elsewhere *Elsewhere) {
-	codecs.WriteError(w, r, apierrors.NewServiceUnavailable(elsewhere.Error()))
+// prefixed returns a path under another, "" if there is none.
+func prefixed(prefix, path string) string {
+	if path == "" {
+		return ""
+	}
+	return prefix + path
 }

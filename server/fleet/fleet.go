@@ -59,6 +59,7 @@ type Fleet struct {
 	stopping chan struct{} // closed when no cluster wakes up any more
 	events   chan *corev1.Event
 	claimed  *claims
+	peers    *peers // nil if no other server uses the database
 }
 
 // New returns a fleet of no clusters.
@@ -90,8 +91,12 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	if err := installDefinitions(ctx, host); err != nil {
 		return err
 	}
+	peers, err := f.join(ctx, host)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
-	f.host = host
+	f.host, f.peers = host, peers
 	f.mu.Unlock()
 	f.guard = newGuard(host, newPasses(secret))
 	serving, stop := context.WithCancel(ctx)
@@ -158,6 +163,13 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	c.identify(o)
 	f.joinPool(c, o)
 	return c
+}
+
+// others are the other servers, once this one knows the clusters.
+func (f *Fleet) others() *peers {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.peers
 }
 
 // forget removes a cluster from the registry.

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 
@@ -26,11 +27,15 @@ func secretOf(ctx context.Context, store *sqlstore.Store) ([]byte, error) {
 			return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
 		}
 		if record != nil {
-			return record.Value, nil
+			secret, err := base64.StdEncoding.DecodeString(string(record.Value))
+			if err != nil {
+				return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
+			}
+			return secret, nil
 		}
 		secret := make([]byte, secretSize)
-		_, _ = rand.Read(secret) // never fails
-		w := sqlstore.Internal(secretResource, secretName, nil, secret)
+		_, _ = rand.Read(secret)                                                                                   // never fails
+		w := sqlstore.Internal(secretResource, secretName, nil, []byte(base64.StdEncoding.EncodeToString(secret))) // Postgres stores text
 		w.UID = secretName
 		if _, err := store.Write(ctx, w); err != nil && !errors.Is(err, sqlstore.ErrConflict) {
 			return nil, fmt.Errorf("writing the secret of the fleet: %w", err)

@@ -48,7 +48,11 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer, err := serve(w, r, types.NamespacedName{Namespace: info.Namespace, Name: info.Name})
+		name := types.NamespacedName{Namespace: info.Namespace, Name: info.Name}
+		if c := f.find(name); c != nil && f.others().passOn(w, r, c, r.URL.Path, r.URL.RawPath) {
+			return
+		}
+		answer, err := serve(w, r, name)
 		if err != nil {
 			codecs.WriteError(w, r, err)
 			return

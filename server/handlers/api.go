@@ -57,6 +57,9 @@ func New(c Config) *API {
 	return a
 }
 
+// HasVersion reports whether a version is built in.
+func (a *API) HasVersion(version schema.GroupVersion) bool { return a.versions[version] != nil }
+
 // Serves reports whether a built-in version has the resource.
 func (a *API) Serves(version schema.GroupVersion, resource string) bool {
 	served, ok := a.versions[version]

@@ -25,11 +25,11 @@ var SQLite storetest.Opener = func(t testing.TB) func(context.Context) (dialect.
 var PostgresCluster storetest.Opener = func(t testing.TB) func(context.Context) (dialect.Engine, error) {
 	dsn, err := url.Parse(harness.Postgres(t))
 	harness.Must(t, err)
-	host, err := postgres.OpenHost(t.Context(), postgres.Database{DSN: dsn.String()}, 0, postgres.HostOptions{})
+	host, err := postgres.OpenHost(t.Context(), postgres.Database{DSN: dsn.String()}, 0)
 	harness.Must(t, err)
 	t.Cleanup(func() { harness.Must(t, host.Close()) })
 	const id = "cluster"
-	harness.Must(t, host.Create(t.Context(), id))
+	harness.Must(t, host.Make(t.Context(), id, "", func(*postgres.Engine) error { return nil }))
 	return func(ctx context.Context) (dialect.Engine, error) {
 		if _, _, err := host.Acquire(ctx, id); err != nil {
 			return nil, err

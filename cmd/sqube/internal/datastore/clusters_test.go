@@ -52,10 +52,21 @@ func open(t testing.TB, d fleet.Databases, id string) *sqlstore.Store {
 	return s
 }
 
-// TestClusters goes through the life of databases of clusters, on disk and in memory.
+// schemas returns databases in a new Postgres database.
+func schemas(t *testing.T) fleet.Databases {
+	t.Helper()
+	d := datastore.Datastore{DSN: harness.Postgres(t)}
+	s := datastore.NewSchemas(&d)
+	host, err := d.Open(t.Context())
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, host.Close()) })
+	return s
+}
+
+// TestClusters goes through the life of databases of clusters, on disk, in memory and in Postgres.
 func TestClusters(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "clusters")
-	for kind, d := range map[string]fleet.Databases{"files": datastore.NewFiles(folder), "memory": datastore.NewMemory()} {
+	for kind, d := range map[string]fleet.Databases{"files": datastore.NewFiles(folder), "memory": datastore.NewMemory(), "schemas": schemas(t)} {
 		t.Run(kind, func(t *testing.T) {
 			harness.Must(t, errors.Join(d.Create(t.Context(), "base"), d.Create(t.Context(), "base")))
 			base := open(t, d, "base")

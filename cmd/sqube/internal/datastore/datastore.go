@@ -30,8 +30,9 @@ type Datastore struct {
 	// Timeout is how long the requests of a server wait for Postgres; 0 for no limit.
 	Timeout time.Duration
 	// Cluster is the cluster that a server hosts whose database this is; "" for the server's own.
-	Cluster string
-	dataDir string // of the server
+	Cluster  string
+	dataDir  string   // of the server
+	clusters *Schemas // nil if it hosts no clusters
 	// NoSync lets the system decide when to write SQLite's file to disk: the data survives the process, but not the machine.
 	NoSync bool
 }
@@ -138,6 +139,8 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	switch {
 	case d.Memory:
 		engine, err = sqlite.OpenMemory(ctx)
+	case d.clusters != nil:
+		engine, err = d.clusters.open(ctx, d)
 	case d.DSN != "":
 		engine, err = postgres.OpenWithin(ctx, d.postgres(), d.Timeout)
 	default:

@@ -11,7 +11,6 @@ import (
 	"github.com/sqube/sqube/dialect/sqlite"
 	"github.com/sqube/sqube/server/fleet"
 	"github.com/sqube/sqube/sqlstore"
-	"github.com/sqube/sqube/sqlstore/origin"
 )
 
 // Memory are the databases of clusters of a server that keeps nothing on disk. It implements fleet.Databases.
@@ -89,18 +88,7 @@ func (m *Memory) Restore(ctx context.Context, backup, to string, at fleet.Moment
 		if engine, err = sqlite.OpenMemory(ctx); err != nil {
 			return nil, 0, err
 		}
-		remove := func() error { return nil }
-		_, err = origin.Copy(ctx, engine, backup, origin.At(at), func(ctx context.Context) (dialect.Reader, error) {
-			var current string
-			if current, remove, err = sqlite.Current(ctx, backup); err != nil {
-				return nil, err
-			}
-			return sqlite.OpenReader(ctx, current)
-		})
-		if err = errors.Join(err, remove()); err == nil {
-			err = forkTo(ctx, fleet.Moment{}, &revision)(engine)
-		}
-		if err != nil {
+		if revision, err = restoreObjects(ctx, engine, backup, at); err != nil {
 			return nil, 0, errors.Join(err, engine.Close())
 		}
 		return engine, revision, nil
