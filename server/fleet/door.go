@@ -49,7 +49,8 @@ func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *h
 	path := r.URL.EscapedPath() // in which a slash in a name is none
 	rest, ok := strings.CutPrefix(path, PathPrefix)
 	if !ok {
-		return name, nil, false
+		name, ok = f.byToken(r)
+		return name, r, ok
 	}
 	namespace, rest, _ := strings.Cut(rest, "/")
 	cluster, _, _ := strings.Cut(rest, "/")
@@ -136,6 +137,13 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		}
 		if who.user != nil {
 			r = server.WithVisitor(r, who.user)
+		}
+		if !server.Lasts(r) {
+			stand, err := f.seats.sit(r.Context(), c.name)
+			if err != nil {
+				return // the client has gone
+			}
+			defer stand()
 		}
 		s.ServeHTTP(w, r)
 	}
