@@ -15,12 +15,14 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/resources"
 )
 
@@ -121,12 +123,16 @@ func newWebhookClient(b *base) (c webhookClient, err error) {
 }
 
 func newAdmission(b *base, s *security, a *apis, hooks webhookClient) (*admission.Chain, error) {
-	return admission.New(admission.Config{
+	chain, err := admission.New(admission.Config{
 		Options: b.options.Admission, Loopback: b.loopback.Config(), Client: b.client, Informers: b.informers,
 		Authorizer: s.authorization.Authorizer, Resources: a.versions, Services: hooks.services, ProxyTransport: hooks.transport, Self: hooks.self,
 		ServerID: b.id, Drained: b.phase.running.Done(), Egress: b.outbound.objects, Tracing: b.outbound.tracing,
 		Published: func(ctx context.Context) bool { return a.crd.Wait(ctx) }, // built after the chain
 	})
+	if fleet := b.options.Fleet; err == nil && fleet != nil {
+		chain.Interface = fleet.Admission(chain.Interface, s.authorization.Authorizer)
+	}
+	return chain, err
 }
 
 func newResources(b *base, s *security, versions *serverstorage.ResourceConfig, transport *http.Transport) (*resources.Built, error) {
@@ -168,6 +174,9 @@ func newAggregation(b *base, a *apis, hooks webhookClient) (*aggregation.Aggrega
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.running.Done(), Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: a.installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.filesInMemory(), Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
+		Feed: b.feed, Source: func() informer.Source {
+			return versioned(b, a, apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), nil)
+		},
 	}
 	if !b.options.mayCallServices() {
 		config.Refusal = b.options.refusal("aggregated API servers", "'*'")

@@ -21,6 +21,8 @@ type Process struct {
 	Open func(context.Context, sqlstore.Options) (*sqlstore.Store, error)
 	// Built is called in a goroutine when the server has been built and begins to serve; see Server.Wait. Optional.
 	Built func(context.Context, *Server)
+	// Stopped is called when nothing uses the store any more, before it is closed. Optional.
+	Stopped func(*sqlstore.Store)
 	// Outlived is set if this process of the operating system goes on after Run: then Run ends what was begun of a server that can't be built.
 	// Upstream's controllers log errors then, before the one that Run returns.
 	Outlived bool
@@ -45,10 +47,14 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	defer stores.add(store)()
+	if p.Options.Hosted == nil { // the host counts them all together
+		defer stores.add(store)()
+	}
 	s, err := New(ctx, p.Options, store)
 	if err == nil {
-		defer certificates.add(s)()
+		if p.Options.Hosted == nil {
+			defer certificates.add(s)()
+		}
 		defer schemas.add(s)()
 		defer unconfirmed.add(s)()
 		if p.Built != nil {
@@ -57,6 +63,9 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 		err = s.Run(ctx, listener)
 	} else if s != nil && p.Outlived {
 		err = errors.Join(err, s.end())
+	}
+	if p.Stopped != nil {
+		p.Stopped(store)
 	}
 	if closing := stopWithin(p.Options.ShutdownGracePeriod, "database", store.Close); closing != nil {
 		err = errors.Join(err, fmt.Errorf("closing the database: %w", closing))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,42 +22,71 @@ import (
 type cluster struct {
 	fleet *Fleet
 	name  types.NamespacedName
+	uid   types.UID
+	id    string // of the database
+	alarm alarm  // when the reconciler has to look at it
 
 	mu       sync.Mutex
-	database string   // its id, "" if there is none yet
-	running  *running // nil while it sleeps
-	gone     bool     // it is being deleted, and does not wake up any more
+	made     bool        // it has its database
+	running  *running    // nil while it sleeps
+	gone     bool        // it is being deleted, and does not wake up any more
+	member   *membership // nil if it is of no pool
+	news     *news       // what is not in its status yet; nil if nothing is
+	parked   *parked     // nil if no watch may wait for it
+	recorded bool        // its database is among the deleted ones
+	keys     keyring     // whom the guard recognizes
+	limits   *limits     // nil for none
 }
 
 // running is a cluster that is not asleep.
 type running struct {
-	ready chan struct{} // closed when it is awake, or failed is set
-	ended chan struct{} // closed when everything has stopped
-	stop  context.CancelFunc
+	cluster *cluster
+	ready   chan struct{} // closed when it is awake, or failed is set
+	ended   chan struct{} // closed when everything has stopped
+	stop    context.CancelFunc
+	wanted  context.Context // ends if everybody who waits has gone before its turn
+	abandon context.CancelCauseFunc
+	alarm   alarm // when to look whether it is idle
 
 	// These are set before ready is closed.
 	failed error
 	server *server.Server
 	store  *sqlstore.Store
 	after  time.Duration // of idleness until it falls asleep; 0 for never
+	spec   v1alpha1.ClusterSpec
 	began  time.Time
 	took   time.Duration
+	bounds atomic.Pointer[sqlstore.Bounds] // of the store; set again when the spec changes
 
 	mu       sync.Mutex
-	stopping bool          // no more requests may enter
-	requests int           // that run, except watches
-	watches  int           // that run
-	last     time.Time     // when a request came or ended
-	quiet    chan struct{} // closed when stopping and nothing runs
+	waiting  int                // for it to be awake
+	stopping bool               // no more requests may enter
+	parks    bool               // watches may wait until it is awake again
+	asked    bool               // somebody has requested something
+	requests int                // that run, except watches
+	watches  int                // that run
+	last     time.Time          // when a request came or ended
+	noted    time.Time          // the last that the status has, or will have
+	revision int64              // at the last look
+	napped   time.Time          // when it began to fall asleep
+	open     map[mark]time.Time // since when some of the watches have been open
+	quiet    chan struct{}      // closed when stopping and nothing runs
 }
 
-// errGone means that a cluster is being deleted.
-var errGone = errors.New("the cluster is being deleted")
+var (
+	// errGone means that a cluster is being deleted.
+	errGone = errors.New("the cluster is being deleted")
+	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
+	errAbandoned = errors.New("nobody waits for the cluster")
+)
 
 // enter wakes the cluster, unless it is awake, and counts a request until leave is called.
 func (c *cluster) enter(ctx context.Context, watch bool) (s *server.Server, leave func(), err error) {
 	for {
 		r, err := c.wake(ctx)
+		if errors.Is(err, errAbandoned) && ctx.Err() == nil {
+			continue // by others
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -65,9 +96,16 @@ func (c *cluster) enter(ctx context.Context, watch bool) (s *server.Server, leav
 		select { // it is falling asleep
 		case <-r.ended:
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// awake reports whether the cluster is awake, or nearly.
+func (c *cluster) awake() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running != nil
 }
 
 // wake returns when the cluster is awake.
@@ -79,50 +117,83 @@ func (c *cluster) wake(ctx context.Context) (*running, error) {
 	}
 	r := c.running
 	if r == nil {
-		r = &running{ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
+		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
 		var running context.Context
 		running, r.stop = context.WithCancel(context.Background())
+		r.wanted, r.abandon = context.WithCancelCause(running)
 		c.running = r
 		go c.run(running, r)
 	}
+	r.wait(1)
 	c.mu.Unlock()
+	defer r.wait(-1)
 	select {
 	case <-r.ready:
+		if r.failed != nil {
+			<-r.ended // the next one may try again
+		}
 		return r, r.failed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// wait counts who waits. If nobody does any more, the cluster does not get a turn to wake up.
+func (r *running) wait(change int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting += change; r.waiting == 0 {
+		r.abandon(errAbandoned)
 	}
 }
 
 // run runs the cluster's server until ctx ends.
 func (c *cluster) run(ctx context.Context, r *running) {
 	defer func() {
+		c.fleet.alarms.set(&r.alarm, time.Time{}, r)
 		c.mu.Lock()
 		c.running = nil
 		c.mu.Unlock()
 		r.stop()
 		close(r.ended)
 	}()
-	fail := func(err error) {
+	running, err := c.start(ctx, r)
+	if err != nil {
 		r.failed = err
 		close(r.ready)
-		logFailure("waking a cluster failed", c.name, err)
-	}
-	c.fleet.waking <- struct{}{}
-	slot := sync.OnceFunc(func() { <-c.fleet.waking })
-	defer slot()
-	r.began = time.Now()
-	object, err := c.fleet.get(ctx, c.name)
-	if err != nil {
-		fail(err)
+		c.couldNotWake(err)
 		return
 	}
+	now := time.Now()
+	r.last, r.noted = now, now
+	close(r.ready)
+	c.woke(r)
+	r.ring(now)
+	if err := <-running; err != nil {
+		logFailure("a cluster ended with an error", c.name, err)
+	}
+	c.slept(r)
+}
+
+// start wakes the cluster when it is its turn. What it returns gets a value when everything has stopped.
+func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, err error) {
+	if c.fleet.boot != nil { // in tests
+		return c.fleet.boot(ctx, r)
+	}
+	object, err := c.fleet.made(r.wanted, c.name)
+	if err != nil {
+		return nil, err
+	}
+	release, err := c.fleet.turns.take(r.wanted, c.name.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	r.began, r.after, r.spec = time.Now(), sleepsAfter(object), started(object)
 	options, stored, err := c.fleet.optionsOf(object, r)
 	if err != nil {
-		fail(err)
-		return
+		return nil, err
 	}
-	r.after = sleepsAfter(object)
 	built := make(chan *server.Server, 1)
 	process := server.Process{
 		Options: options, Store: stored, Outlived: true,
@@ -130,30 +201,32 @@ func (c *cluster) run(ctx context.Context, r *running) {
 			r.store, err = c.fleet.config.Databases.Open(ctx, object.Status.Database, o)
 			return r.store, err
 		},
-		Built: func(_ context.Context, s *server.Server) { built <- s },
+		Built:   func(_ context.Context, s *server.Server) { built <- s },
+		Stopped: func(*sqlstore.Store) { c.inspect(r) },
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- process.Run(ctx, nil) }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- process.Run(ctx, nil) }()
 	select {
 	case r.server = <-built:
 		err = r.server.Wait(ctx)
-	case err = <-ended:
-		ended <- err
+	case err = <-stopped:
+		stopped <- err
+	}
+	if err == nil {
+		err = c.fleet.bindAdministrators(ctx, r.server, object)
+	}
+	if err == nil {
+		err = r.bound(ctx, object.Spec.Limits)
+	}
+	if err == nil {
+		err = c.learn(r.server)
 	}
 	if err != nil {
 		r.stop()
-		fail(errors.Join(err, <-ended))
-		return
+		return nil, errors.Join(err, <-stopped)
 	}
-	slot()
-	r.took, r.last = time.Since(r.began), time.Now()
-	close(r.ready)
-	c.fleet.naps.add(c, r)
-	c.fleet.woke(c, r)
-	if err := <-ended; err != nil {
-		logFailure("a cluster ended", c.name, err)
-	}
-	c.fleet.slept(c, r)
+	r.took = time.Since(r.began)
+	return stopped, nil
 }
 
 // enter counts a request, unless the cluster is falling asleep.
@@ -169,6 +242,7 @@ func (r *running) enter(watch bool) (leave func(), ok bool) {
 	} else {
 		r.last = time.Now()
 	}
+	r.asked = true
 	*count++
 	return func() {
 		r.mu.Lock()
@@ -206,24 +280,6 @@ func (r *running) answered(ctx context.Context) error {
 	}
 }
 
-// nap puts the cluster to sleep if nobody has asked for a while. Otherwise it returns when to look again.
-func (r *running) nap(now time.Time) (again time.Time, asleep bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch due := r.last.Add(r.after); {
-	case r.stopping:
-		return time.Time{}, true
-	case r.requests > 0:
-		return now.Add(r.after), false
-	case now.Before(due):
-		return due, false
-	}
-	r.stopping = true
-	r.notice()
-	r.stop()
-	return time.Time{}, true
-}
-
 // stop puts the cluster to sleep, and returns when it sleeps or ctx ends.
 func (c *cluster) stop(ctx context.Context) {
 	c.mu.Lock()
@@ -249,11 +305,32 @@ func (c *cluster) end(ctx context.Context) {
 	c.gone = true
 	c.mu.Unlock()
 	c.stop(ctx)
+	c.fleet.alarms.set(&c.alarm, time.Time{}, c)
 }
 
-func sleepsAfter(o *v1alpha1.Cluster) time.Duration {
-	if o.Spec.Sleep.After == nil {
-		return idle
+// current returns what runs, nil if the cluster sleeps or is not awake yet.
+func (c *cluster) current() *running {
+	c.mu.Lock()
+	r := c.running
+	c.mu.Unlock()
+	if r == nil {
+		return nil
 	}
-	return o.Spec.Sleep.After.Duration
+	select {
+	case <-r.ready:
+		if r.failed == nil {
+			return r
+		}
+	default:
+	}
+	return nil
+}
+
+// ring implements ringer: it is time for the reconciler.
+func (c *cluster) ring(time.Time) { c.fleet.look(c.name) }
+
+func logFailure(what string, name types.NamespacedName, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAbandoned) && !errors.As(err, new(*Elsewhere)) {
+		slog.Error(what, "cluster", name.String(), "error", err)
+	}
 }

@@ -65,7 +65,7 @@ func installDefinitions(ctx context.Context, host *server.Server) error {
 		}
 		name := ""
 		err = retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
-			applied, err := all.Patch(ctx, nameOf(file.Name()), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: fieldOwner, Force: ptr.To(true)})
+			applied, err := all.Patch(ctx, definitionIn(file.Name()), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: fieldOwner, Force: ptr.To(true)})
 			if err == nil {
 				name = applied.Name
 			}
@@ -93,8 +93,8 @@ func installDefinitions(ctx context.Context, host *server.Server) error {
 	return nil
 }
 
-// nameOf returns the name of the definition in a file of controller-gen: GROUP_PLURAL.yaml.
-func nameOf(file string) string {
+// definitionIn returns the name of the definition in a file of controller-gen: GROUP_PLURAL.yaml.
+func definitionIn(file string) string {
 	var group, plural string
 	for i := range file {
 		if file[i] == '_' {

@@ -10,13 +10,13 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"runtime"
 	"sync"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/server"
@@ -40,31 +40,52 @@ type Config struct {
 // Fleet implements server.Fleet.
 type Fleet struct {
 	config Config
-	waking chan struct{} // holds a value for each cluster that is waking up
+	turns  *turns
+	alarms *alarms
+	queue  queue
+	boot   func(context.Context, *running) (ended <-chan error, err error) // wakes a cluster; nil except in tests
 
 	mu       sync.RWMutex
 	clusters map[types.NamespacedName]*cluster
-	host     *server.Server // nil until Run
+	members  map[types.NamespacedName]map[*cluster]bool // of each pool
+	host     *server.Server                             // nil until Run
 	client   *rest.RESTClient
+	core     kubernetes.Interface
 	sealer   *sharedkeys.Sealer
+	guard    *guard
+	names    names
+	began    sync.Once
 	hosting  chan struct{} // closed when the clusters are known
-	naps     *naps
-	peers    *peers // nil if no other server uses the database
+	peers    *peers        // nil if no other server uses the database
+	stopping chan struct{} // closed when no cluster wakes up any more
+	events   chan *corev1.Event
+	claimed  *claims
 }
 
 // New returns a fleet of no clusters.
 func New(c Config) *Fleet {
-	return &Fleet{config: c, clusters: map[types.NamespacedName]*cluster{}, hosting: make(chan struct{}),
-		waking: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), naps: newNaps()}
+	return &Fleet{
+		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
+		turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
+		hosting: make(chan struct{}), stopping: make(chan struct{}), events: make(chan *corev1.Event, maxEvents), claimed: newClaims(),
+	}
 }
 
 // Run implements server.Fleet.
 func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
+	loopback := host.Loopback(fleetUser, "system:masters")
 	var err error
-	if f.client, err = newClient(host.Loopback("system:sqube:fleet", "system:masters")); err != nil {
+	if f.client, err = newClient(loopback); err != nil {
 		return err
 	}
-	if f.sealer, err = newSealer(ctx, host.Store()); err != nil {
+	if f.core, err = kubernetes.NewForConfig(loopback); err != nil {
+		return err
+	}
+	secret, err := secretOf(ctx, host.Store())
+	if err != nil {
+		return err
+	}
+	if f.sealer, err = sharedkeys.NewSealer(secret); err != nil {
 		return err
 	}
 	if err := installDefinitions(ctx, host); err != nil {
@@ -77,24 +98,41 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	f.mu.Lock()
 	f.host, f.peers = host, peers
 	f.mu.Unlock()
+	f.guard = newGuard(host, newPasses(secret))
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(host.Serving(), stop) // clusters end when the host drains, before its own connections do
 	var running sync.WaitGroup
-	running.Go(func() { f.naps.run(serving) })
-	running.Go(func() { newReconciler(f).run(serving) })
+	running.Go(func() { f.alarms.run(serving) })
+	running.Go(func() { f.reconcileAll(serving) })
+	running.Go(func() { f.sendEvents(serving) })
 	<-serving.Done()
-	running.Wait()
+	close(f.stopping)
 	f.stopAll(context.WithoutCancel(ctx)) // each bounds that itself
+	running.Wait()
 	return nil
 }
 
-// stopAll puts all clusters to sleep, as many at once as there are.
+// stopAll puts all clusters to sleep, as many at once as there are, and writes it to their statuses.
 func (f *Fleet) stopAll(ctx context.Context) {
 	f.mu.Lock()
 	var stopping sync.WaitGroup
 	for _, c := range f.clusters {
-		stopping.Go(func() { c.stop(ctx) })
+		if c.current() == nil {
+			continue
+		}
+		stopping.Go(func() {
+			c.stop(ctx)
+			writing, cancel := context.WithTimeout(ctx, statusTimeout)
+			defer cancel()
+			for {
+				err := f.writeNews(writing, c)
+				if !apierrors.IsConflict(err) {
+					logFailure("writing the status of a cluster failed", c.name, err)
+					return
+				}
+			}
+		})
 	}
 	f.mu.Unlock()
 	stopping.Wait()
@@ -109,17 +147,21 @@ func (f *Fleet) find(name types.NamespacedName) *cluster {
 
 // known returns the cluster of an object, which it adds to the registry.
 func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
-	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	name := nameOf(o)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.clusters[name]
+	if c != nil && c.uid != o.UID { // another one of this name, of which only the database is left
+		go c.end(context.Background())
+		f.leavePool(c)
+		c = nil
+	}
 	if c == nil {
-		c = &cluster{fleet: f, name: name}
+		c = &cluster{fleet: f, name: name, uid: o.UID, id: o.Annotations[v1alpha1.DatabaseAnnotation]}
 		f.clusters[name] = c
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.database = o.Status.Database
+	c.identify(o)
+	f.joinPool(c, o)
 	return c
 }
 
@@ -131,22 +173,16 @@ func (f *Fleet) others() *peers {
 }
 
 // forget removes a cluster from the registry.
-func (f *Fleet) forget(name types.NamespacedName) {
+func (f *Fleet) forget(c *cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.clusters, name)
+	if f.clusters[c.name] == c {
+		delete(f.clusters, c.name)
+	}
+	f.leavePool(c)
 }
 
 // url is where clients reach a cluster.
 func (f *Fleet) url(name types.NamespacedName) string {
 	return f.host.ExternalURL() + PathPrefix + name.Namespace + "/" + name.Name
-}
-
-// idle is for how long nobody has requested anything when a cluster falls asleep, unless it says otherwise.
-const idle = 5 * time.Minute
-
-func logFailure(what string, name types.NamespacedName, err error) {
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(*Elsewhere)) {
-		slog.Error(what, "cluster", name.String(), "error", err)
-	}
 }

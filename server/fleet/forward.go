@@ -328,5 +328,8 @@ func (f *Fleet) lost(id string) {
 func (c *cluster) state() (database string, awake bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.database, c.running != nil
+	if !c.made {
+		return "", c.running != nil
+	}
+	return c.id, c.running != nil
 }

@@ -19,6 +19,9 @@ func (f *Fleet) sleep(_ http.ResponseWriter, r *http.Request, name types.Namespa
 		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
 	}
 	c.stop(r.Context())
+	if err := f.writeNews(r.Context(), c); err != nil && !apierrors.IsConflict(err) {
+		return nil, err
+	}
 	return f.get(r.Context(), name)
 }
 

@@ -2,17 +2,17 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -20,48 +20,76 @@ import (
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
+// The resources of the fleet.
 const (
 	resource = "clusters"
-	// finalizer keeps a Cluster until its server has stopped.
-	finalizer = "fleet.sqube.io/database"
-	// workers is how many clusters are made or removed at once.
-	workers = 4
+	pools    = "clusterpools"
 )
 
-// reconciler does what Clusters ask for.
-type reconciler struct {
-	*Fleet
-	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+// workers is how many clusters are looked at at once.
+const workers = 8
+
+// item is something that the reconciler looks at: a Cluster, a ClusterPool, or the id of a deleted database.
+type item struct {
+	kind string // resource, pools or databases
+	types.NamespacedName
 }
 
-func newReconciler(f *Fleet) *reconciler {
-	return &reconciler{f, workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())}
+const databases = "databases"
+
+// queue has what the reconciler has to look at.
+type queue = workqueue.TypedRateLimitingInterface[item]
+
+func newQueue() queue {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, time.Minute))
 }
 
-// run follows the Clusters until ctx ends.
-func (r *reconciler) run(ctx context.Context) {
-	context.AfterFunc(ctx, r.queue.ShutDown)
-	for range workers {
-		go r.work(ctx)
+// look has the reconciler look at a Cluster.
+func (f *Fleet) look(name types.NamespacedName) { f.queue.Add(item{resource, name}) }
+
+// lookAtPool has the reconciler look at a ClusterPool.
+func (f *Fleet) lookAtPool(name types.NamespacedName) { f.queue.Add(item{pools, name}) }
+
+// reconcileAll follows the Clusters and ClusterPools until ctx ends, and makes what they ask for.
+func (f *Fleet) reconcileAll(ctx context.Context) {
+	context.AfterFunc(ctx, f.queue.ShutDown)
+	var running sync.WaitGroup
+	if err := f.scheduleRemovals(ctx); err != nil && ctx.Err() == nil {
+		slog.Error("the databases of deleted clusters can't be listed; they are removed after the next start", "error", err)
 	}
-	follow := cache.NewReflectorWithOptions(cache.NewListWatchFromClient(r.client, resource, "", fields.Everything()), &v1alpha1.Cluster{}, observed{r},
-		cache.ReflectorOptions{Name: "clusters"})
-	follow.RunWithContext(ctx)
+	follow := func(of string, example runtime.Object, o observed) {
+		list := cache.NewListWatchFromClient(f.client, of, "", fields.Everything())
+		r := cache.NewReflectorWithOptions(list, example, o, cache.ReflectorOptions{Name: of})
+		running.Go(func() { r.RunWithContext(ctx) })
+	}
+	follow(resource, &v1alpha1.Cluster{}, observed{see: func(object any) {
+		o := object.(*v1alpha1.Cluster)
+		f.known(o)
+		f.look(nameOf(o))
+	}, all: func() {
+		f.began.Do(func() { close(f.hosting) })
+	}})
+	follow(pools, &v1alpha1.ClusterPool{}, observed{see: func(object any) { f.lookAtPool(nameOf(object.(*v1alpha1.ClusterPool))) }, all: func() {}})
+	select {
+	case <-f.hosting: // a pool must know its clusters
+	case <-ctx.Done():
+	}
+	running.Go(func() { f.reportUnknown(ctx) })
+	for range workers {
+		running.Go(func() { f.work(ctx) })
+	}
+	running.Wait()
 }
 
 // observed is a cache.Store that keeps none of the objects.
-type observed struct{ *reconciler }
-
-func (o observed) see(object any) error {
-	c := object.(*v1alpha1.Cluster)
-	o.known(c)
-	o.queue.Add(types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
-	return nil
+type observed struct {
+	see func(object any)
+	all func() // is called when it has seen all
 }
 
-func (o observed) Add(object any) error    { return o.see(object) }
-func (o observed) Update(object any) error { return o.see(object) }
-func (o observed) Delete(object any) error { return o.see(object) }
+func (o observed) Add(object any) error    { o.see(object); return nil }
+func (o observed) Update(object any) error { o.see(object); return nil }
+func (o observed) Delete(object any) error { o.see(object); return nil }
 func (o observed) Resync() error           { return nil }
 func (o observed) List() []any             { return nil }
 func (o observed) ListKeys() []string      { return nil }
@@ -71,31 +99,43 @@ func (o observed) GetByKey(string) (any, bool, error) { return nil, false, nil }
 
 func (o observed) Replace(objects []any, _ string) error {
 	for _, object := range objects {
-		_ = o.see(object) // never fails
+		o.see(object)
 	}
-	select {
-	case <-o.hosting:
-	default:
-		close(o.hosting)
-	}
+	o.all()
 	return nil
 }
 
-func (r *reconciler) work(ctx context.Context) {
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func (f *Fleet) work(ctx context.Context) {
 	for {
-		name, ended := r.queue.Get()
+		one, ended := f.queue.Get()
 		if ended {
 			return
 		}
-		if err := r.reconcile(ctx, name); err != nil {
-			if !apierrors.IsConflict(err) { // another server has changed it
-				logFailure("a cluster is not as it should be; trying again", name, err)
-			}
-			r.queue.AddRateLimited(name)
-		} else {
-			r.queue.Forget(name)
+		var err error
+		switch one.kind {
+		case resource:
+			err = f.reconcile(ctx, one.NamespacedName)
+		case pools:
+			err = f.reconcilePool(ctx, one.NamespacedName)
+		case databases:
+			err = f.removeDeleted(ctx, one.Name)
 		}
-		r.queue.Done(name)
+		switch {
+		case err == nil:
+			f.queue.Forget(one)
+		case apierrors.IsConflict(err): // somebody was faster, and the next look sees what they did
+			f.queue.AddRateLimited(one)
+		default:
+			if f.queue.NumRequeues(one) > 0 { // most errors are gone at the second attempt
+				logFailure(one.kind+" are not as they should be; trying again", one.NamespacedName, err)
+			}
+			f.queue.AddRateLimited(one)
+		}
+		f.queue.Done(one)
 	}
 }
 
@@ -105,59 +145,177 @@ func (f *Fleet) get(ctx context.Context, name types.NamespacedName) (*v1alpha1.C
 	return o, f.client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Into(o)
 }
 
-// reconcile makes what a Cluster asks for.
-func (r *reconciler) reconcile(ctx context.Context, name types.NamespacedName) error {
-	o, err := r.get(ctx, name)
-	switch {
-	case apierrors.IsNotFound(err):
-		if c := r.find(name); c != nil {
-			c.end(ctx)
-			r.forget(name)
+// made reads a Cluster, and waits until it has its database.
+func (f *Fleet) made(ctx context.Context, name types.NamespacedName) (*v1alpha1.Cluster, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, makingTimeout, errors.New("the cluster is still being created"))
+	defer cancel()
+	for {
+		o, err := f.get(ctx, name)
+		switch {
+		case context.Cause(ctx) != nil:
+			return nil, context.Cause(ctx)
+		case err != nil || o.Status.Database != "":
+			return o, err
+		case o.Status.Phase == v1alpha1.PhaseFailed:
+			return nil, errors.New(o.Status.Message)
 		}
-		return nil
-	case err != nil:
-		return err
-	case o.DeletionTimestamp != nil:
-		return r.remove(ctx, o)
-	case o.Status.Database != "":
-		return nil
+		select {
+		case <-time.After(makingPoll):
+		case <-ctx.Done():
+		}
 	}
-	return r.create(ctx, o)
 }
 
-// create makes the database of a new Cluster.
-func (r *reconciler) create(ctx context.Context, o *v1alpha1.Cluster) error {
-	if !slices.Contains(o.Finalizers, finalizer) {
-		o.Finalizers = append(o.Finalizers, finalizer)
-		if err := r.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).Body(o).Do(ctx).Into(o); err != nil {
-			return err
-		}
-	}
-	id := databaseOf(o.UID)
-	if origin := o.Spec.From; origin == nil {
-		if err := r.config.Databases.Create(ctx, id); err != nil {
-			return err
-		}
-	} else if err := r.copyInto(ctx, id, o); err != nil {
+const (
+	makingTimeout = 20 * time.Second
+	makingPoll    = 20 * time.Millisecond
+)
+
+// reconcile makes what a Cluster asks for, and writes what has become of it.
+func (f *Fleet) reconcile(ctx context.Context, name types.NamespacedName) error {
+	o, err := f.get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return f.vanished(ctx, name)
+	case err != nil:
 		return err
 	}
-	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	ca, err := r.host.ServingCA()
+	c := f.known(o)
+	before := o.DeepCopy()
+	switch {
+	case o.DeletionTimestamp != nil:
+		return f.remove(ctx, c, o)
+	case o.Status.Database == "":
+		if err := f.create(ctx, c, o); err != nil {
+			return f.failed(ctx, o, before, err)
+		}
+	}
+	news := c.takeNews()
+	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
+	if o.Status.Phase == v1alpha1.PhaseAwake && !f.runs(c) {
+		f.recover(ctx, c, o)
+	}
+	expired := setExpiry(o, time.Now())
+	setReady(o)
+	if expired {
+		return f.expire(ctx, o)
+	}
+	if err := f.putStatus(ctx, o, before); err != nil {
+		c.keepNews(news)
+		return err
+	}
+	f.tellOwner(before, o)
+	f.apply(ctx, c, o)
+	return nil
+}
+
+// writeNews writes what has become of a cluster that this server has just put to sleep.
+func (f *Fleet) writeNews(ctx context.Context, c *cluster) error {
+	o, err := f.get(ctx, c.name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	o.Status.Database, o.Status.URL, o.Status.CABundle, o.Status.Phase = id, r.url(name), ca, v1alpha1.PhaseAsleep
-	return r.putStatus(ctx, o)
+	before, news := o.DeepCopy(), c.takeNews()
+	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
+	if err := f.putStatus(ctx, o, before); err != nil {
+		c.keepNews(news)
+		return err
+	}
+	return nil
 }
 
-// databaseOf returns the id of a Cluster's database, the same on each server that makes it, if several do.
-func databaseOf(uid types.UID) string {
-	sum := sha256.Sum256([]byte(uid))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:20])
+// runs reports whether a cluster is awake or wakes up.
+func (f *Fleet) runs(c *cluster) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running != nil || c.news != nil
+}
+
+// recover wakes a cluster that was awake when this server, or the one that had it, was killed: nobody knows what it had to do.
+func (f *Fleet) recover(ctx context.Context, c *cluster, _ *v1alpha1.Cluster) { go f.rouse(ctx, c) }
+
+// rouse wakes a cluster that nobody has asked for. It falls asleep soon.
+func (f *Fleet) rouse(ctx context.Context, c *cluster) {
+	if _, err := c.wake(ctx); err != nil && !errors.Is(err, errGone) {
+		c.fleet.queue.AddAfter(item{resource, c.name}, time.Minute)
+	}
+}
+
+// apply has the cluster do what its object says.
+func (f *Fleet) apply(ctx context.Context, c *cluster, o *v1alpha1.Cluster) {
+	next := nextLook(o)
+	due := o.Status.NextWake != nil && !o.Status.NextWake.After(time.Now())
+	after := sleepsAfter(o)
+	if r := c.current(); r != nil {
+		r.change(after)
+		f.applyTo(ctx, c, r, o)
+	} else if due || after == 0 || c.warm() {
+		go f.rouse(ctx, c)
+	}
+	if due {
+		next = time.Time{}
+	}
+	f.alarms.set(&c.alarm, next, c)
+	if c.isMember() {
+		f.lookAtPool(c.pool())
+	}
+}
+
+// failed writes why a Cluster could not be made, and returns the error, so that it is tried again.
+func (f *Fleet) failed(ctx context.Context, o, before *v1alpha1.Cluster, err error) error {
+	if apierrors.IsConflict(err) || ctx.Err() != nil {
+		return err
+	}
+	o.Status = *before.Status.DeepCopy()
+	o.Status.Phase, o.Status.Message = v1alpha1.PhaseFailed, fmt.Sprintf("The database can't be made: %v.", err)
+	setReady(o)
+	if writing := f.putStatus(ctx, o, before); writing != nil {
+		return errors.Join(err, writing)
+	}
+	f.tellOwner(before, o)
+	return err
+}
+
+// create makes the database of a new Cluster, or takes back that of one whose deletion is undone.
+func (f *Fleet) create(ctx context.Context, c *cluster, o *v1alpha1.Cluster) error {
+	id := o.Annotations[v1alpha1.DatabaseAnnotation]
+	if id == "" { // it was made by a server without --clusters
+		return f.client.Patch(types.MergePatchType).Namespace(o.Namespace).Resource(resource).Name(o.Name).Body([]byte(`{"metadata":{"labels":{}}}`)).Do(ctx).Error()
+	}
+	restored, err := f.adopt(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case restored:
+	case o.Spec.From == nil:
+		err = f.config.Databases.Create(ctx, id)
+	default:
+		err = f.copyInto(ctx, id, o)
+	}
+	if err != nil {
+		return err
+	}
+	ca, err := f.host.ServingCA()
+	if err != nil {
+		return err
+	}
+	o.Status.Database, o.Status.URL, o.Status.CABundle = id, f.url(c.name), ca
+	o.Status.Phase, o.Status.Message = v1alpha1.PhaseAsleep, ""
+	if restored {
+		f.event(o, "Normal", "Restored", "The deletion was undone: the cluster has its objects again.")
+	} else if o.Labels[v1alpha1.PoolLabel] == "" {
+		f.event(o, "Normal", "Created", "The cluster answers at "+o.Status.URL+".")
+	}
+	return nil
 }
 
 // copyInto makes a database from what a Cluster begins with.
-func (r *reconciler) copyInto(ctx context.Context, id string, o *v1alpha1.Cluster) (err error) {
+func (f *Fleet) copyInto(ctx context.Context, id string, o *v1alpha1.Cluster) (err error) {
 	var at Moment
 	if o.Spec.From.Time != nil {
 		at.Time = o.Spec.From.Time.Time
@@ -168,74 +326,61 @@ func (r *reconciler) copyInto(ctx context.Context, id string, o *v1alpha1.Cluste
 		}
 	}
 	var revision int64
-	switch origin := o.Spec.From; {
-	case origin.Backup != "":
-		revision, err = r.config.Databases.Restore(ctx, origin.Backup, id, at)
-	case origin.Cluster == nil:
-		return errors.New("spec.from names neither a cluster nor a backup")
-	default:
-		namespace := origin.Cluster.Namespace
-		if namespace == "" {
-			namespace = o.Namespace
+	if origin := o.Spec.From; origin.Cluster != nil {
+		name := types.NamespacedName{Namespace: origin.Cluster.Namespace, Name: origin.Cluster.Name}
+		if name.Namespace == "" {
+			name.Namespace = o.Namespace
 		}
-		var from *v1alpha1.Cluster
-		if from, err = r.get(ctx, types.NamespacedName{Namespace: namespace, Name: origin.Cluster.Name}); err != nil {
+		from, err := f.made(ctx, name)
+		if err != nil {
 			return err
 		}
-		revision, err = r.config.Databases.Fork(ctx, from.Status.Database, id, at)
+		revision, err = f.config.Databases.Fork(ctx, from.Status.Database, id, at)
+		if err != nil {
+			return err
+		}
+	} else if revision, err = f.config.Databases.Restore(ctx, origin.Backup, id, at); err != nil {
+		return err
 	}
 	o.Status.ForkedAt = fmt.Sprint(revision)
-	return err
+	return nil
 }
 
-// remove removes a Cluster whose deletion was requested.
-func (r *reconciler) remove(ctx context.Context, o *v1alpha1.Cluster) error {
-	r.known(o).end(ctx)
-	if o.Status.Database != "" {
-		if err := r.config.Databases.Remove(ctx, o.Status.Database); err != nil {
+// remove puts a Cluster whose deletion was requested to sleep, and its database among the deleted ones.
+func (f *Fleet) remove(ctx context.Context, c *cluster, o *v1alpha1.Cluster) error {
+	c.end(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if id := o.Annotations[v1alpha1.DatabaseAnnotation]; id != "" {
+		if err := f.discard(ctx, c, keepDeleted(o)); err != nil {
 			return err
 		}
 	}
-	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(one string) bool { return one == finalizer })
-	return r.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).Body(o).Do(ctx).Into(o)
-}
-
-func (f *Fleet) putStatus(ctx context.Context, o *v1alpha1.Cluster) error {
-	return f.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).SubResource("status").Body(o).Do(ctx).Into(o)
-}
-
-// statusTimeout limits the write of a status, which no request waits for.
-const statusTimeout = 10 * time.Second
-
-// woke writes that a cluster is awake.
-func (f *Fleet) woke(c *cluster, r *running) {
-	go f.note(c.name, func(s *v1alpha1.ClusterStatus) {
-		s.Phase, s.Wakes, s.LastWakeMilliseconds = v1alpha1.PhaseAwake, s.Wakes+1, r.took.Milliseconds()
-	})
-}
-
-// slept writes that a cluster has fallen asleep.
-func (f *Fleet) slept(c *cluster, r *running) {
-	f.note(c.name, func(s *v1alpha1.ClusterStatus) {
-		s.Phase, s.LastRequest = v1alpha1.PhaseAsleep, &metav1.Time{Time: r.last}
-	})
-}
-
-// note changes the status of a Cluster.
-func (f *Fleet) note(name types.NamespacedName, change func(*v1alpha1.ClusterStatus)) {
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
-	defer cancel()
-	for {
-		o, err := f.get(ctx, name)
-		if err == nil {
-			change(&o.Status)
-			err = f.putStatus(ctx, o)
-		}
-		if !apierrors.IsConflict(err) {
-			if !apierrors.IsNotFound(err) {
-				logFailure("writing the status of a cluster failed", name, err)
-			}
-			return
-		}
+	if !slices.Contains(o.Finalizers, v1alpha1.Finalizer) {
+		return nil
 	}
+	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(one string) bool { return one == v1alpha1.Finalizer })
+	if err := f.client.Put().Namespace(o.Namespace).Resource(resource).Name(o.Name).Body(o).Do(ctx).Into(o); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	f.event(o, "Normal", "Deleted", deletedMessage(keepDeleted(o)))
+	return nil
+}
+
+// vanished ends a cluster whose object is gone, also if somebody has removed its finalizer.
+func (f *Fleet) vanished(ctx context.Context, name types.NamespacedName) error {
+	c := f.find(name)
+	if c == nil {
+		return nil
+	}
+	c.end(ctx)
+	if err := f.discard(ctx, c, defaultKeepDeleted); err != nil {
+		return err
+	}
+	f.forget(c)
+	if c.isMember() {
+		f.lookAtPool(c.pool())
+	}
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=cl,categories=all
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:selectablefield:JSONPath=`.status.claimedBy`
 // +kubebuilder:printcolumn:name=Phase,type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name=Objects,type=integer,JSONPath=`.status.objects`
 // +kubebuilder:printcolumn:name=Size,type=string,JSONPath=`.status.size`
@@ -25,6 +27,8 @@ type Cluster struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
+	// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from) && (!has(self.from) || self.from == oldSelf.from)",message="what a cluster began with can't be changed"
 	Spec ClusterSpec `json:"spec,omitempty"`
 	// +optional
 	Status ClusterStatus `json:"status,omitempty"`
@@ -44,7 +48,6 @@ type ClusterSpec struct {
 	// From is what the cluster begins with. Without it, the cluster is new.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="what a cluster began with can't be changed"
 	From *Origin `json:"from,omitempty"`
 	// Outbound lists the addresses that a copy may connect to: HOST, HOST:PORT, or * for all. A cluster with spec.from connects to no node,
 	// webhook or aggregated API server at other addresses. It is unused without spec.from.
@@ -91,6 +94,12 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	Administrators []rbacv1.Subject `json:"administrators,omitempty"`
+	// Anonymous lets requests without credentials wake the cluster, whose RBAC then decides what they may do: by default, read its health and its
+	// version. A verifier of service accounts' tokens and kubeadm join with --discovery-token need it. Without it, such requests get 401, as if
+	// the cluster did not exist.
+	//
+	// +optional
+	Anonymous bool `json:"anonymous,omitempty"`
 	// TTL is how long the cluster lives. Then it is deleted, as by a user.
 	//
 	// +optional
@@ -192,6 +201,18 @@ const (
 	PhaseDeleting Phase = "Deleting"
 )
 
+// What the server itself sets in the metadata of clusters. Others can't change it.
+const (
+	// DatabaseAnnotation has the id of the database, from the creation on.
+	DatabaseAnnotation = "fleet.sqube.io/database"
+	// Finalizer keeps a Cluster until its server has stopped and its database is among the deleted ones.
+	Finalizer = "fleet.sqube.io/database"
+	// PoolLabel has the name of the pool that made the cluster.
+	PoolLabel = "fleet.sqube.io/pool"
+	// TemplateAnnotation has a hash of the template from which the pool made the cluster.
+	TemplateAnnotation = "fleet.sqube.io/template"
+)
+
 // Conditions of a cluster.
 const (
 	// ConditionReady is true if requests are answered, awake or asleep.
@@ -220,6 +241,13 @@ type ClusterStatus struct {
 	//
 	// +optional
 	Database string `json:"database,omitempty"`
+	// ClientKey and AccountKey are the public keys that verify the client certificates and the service accounts' tokens that the cluster itself has
+	// issued, so that nobody else wakes it. They are known after it was awake for the first time.
+	//
+	// +optional
+	ClientKey []byte `json:"clientKey,omitempty"`
+	// +optional
+	AccountKey []byte `json:"accountKey,omitempty"`
 	// ForkedAt is the resourceVersion at which the cluster was forked or restored.
 	//
 	// +optional
@@ -244,7 +272,7 @@ type ClusterStatus struct {
 	//
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// LastRequest is when a client last requested something; it is written when that is a minute old, and when the cluster falls asleep.
+	// LastRequest is when a client last requested something. It is written every few minutes, and when the cluster falls asleep.
 	//
 	// +optional
 	LastRequest *metav1.Time `json:"lastRequest,omitempty"`
@@ -268,6 +296,10 @@ type ClusterStatus struct {
 	//
 	// +optional
 	ClaimedBy string `json:"claimedBy,omitempty"`
+	// ClaimedAt is when the cluster was claimed.
+	//
+	// +optional
+	ClaimedAt *metav1.Time `json:"claimedAt,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type

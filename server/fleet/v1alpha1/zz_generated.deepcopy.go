@@ -224,6 +224,16 @@ func (in *ClusterStatus) DeepCopyInto(out *ClusterStatus) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
+	if in.ClientKey != nil {
+		in, out := &in.ClientKey, &out.ClientKey
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
+	if in.AccountKey != nil {
+		in, out := &in.AccountKey, &out.AccountKey
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
 	if in.LastRequest != nil {
 		in, out := &in.LastRequest, &out.LastRequest
 		*out = (*in).DeepCopy()
@@ -234,6 +244,10 @@ func (in *ClusterStatus) DeepCopyInto(out *ClusterStatus) {
 	}
 	if in.Expires != nil {
 		in, out := &in.Expires, &out.Expires
+		*out = (*in).DeepCopy()
+	}
+	if in.ClaimedAt != nil {
+		in, out := &in.ClaimedAt, &out.ClaimedAt
 		*out = (*in).DeepCopy()
 	}
 	if in.Conditions != nil {
