@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,7 +16,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 	"github.com/sqube/sqube/server/sharedkeys"
@@ -168,14 +166,65 @@ func (f *Fleet) takeOver(_ http.ResponseWriter, r *http.Request, name types.Name
 	if err != nil {
 		return nil, err
 	}
-	id := databaseOf(types.UID(rand.Text()))
-	if err := f.config.Databases.Import(r.Context(), id, file); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the export can't be imported: %v", err))
+	c := f.find(name)
+	if c == nil {
+		return nil, notFound(name)
 	}
-	if err := f.adoptKeys(r.Context(), id, keys, seal); err != nil {
-		return nil, errors.Join(err, f.config.Databases.Remove(r.Context(), id))
+	if err := f.replace(r.Context(), c, file, keys, seal); err != nil {
+		return nil, err
 	}
-	return f.exchange(r.Context(), name, id)
+	if _, leave, err := f.visit(r.Context(), name); err != nil {
+		return nil, err
+	} else {
+		leave() // it has said who its users are
+	}
+	return f.get(r.Context(), name)
+}
+
+// replace puts an exported database in the place of that of a cluster, which does not wake up meanwhile. If that fails, the cluster is empty.
+func (f *Fleet) replace(ctx context.Context, c *cluster, file string, keys []byte, seal *sharedkeys.Sealer) error {
+	if keys != nil && seal == nil {
+		return apierrors.NewBadRequest("the export has the cluster's keys, encrypted: send what they are encrypted with, too")
+	}
+	var own []byte
+	if keys != nil {
+		var err error
+		if own, err = seal.Reseal(keys, f.sealer); err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("the keys in the export can't be read: %v", err))
+		}
+	}
+	if !c.hold(errReplaced) {
+		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), c.name.Name, errors.New("it is being deleted or imported"))
+	}
+	defer c.release()
+	c.stop(ctx)
+	ctx = context.WithoutCancel(ctx) // from here on, there is no way back
+	if err := f.config.Databases.Remove(ctx, c.id); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if err := f.config.Databases.Import(ctx, c.id, file); err != nil {
+		return errors.Join(apierrors.NewBadRequest(fmt.Sprintf("the export can't be imported, and the cluster is empty now: %v", err)), f.config.Databases.Create(ctx, c.id))
+	}
+	return f.adoptKeys(ctx, c.id, own)
+}
+
+// hold keeps the cluster from waking up until release is called. It returns false if something else does.
+func (c *cluster) hold(why error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone != nil {
+		return false
+	}
+	c.gone = why
+	return true
+}
+
+func (c *cluster) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(c.gone, errReplaced) {
+		c.gone = nil
+	}
 }
 
 // readExport reads an archive, writes the database to a file, of most bytes unless that is 0, and returns the keys, nil if there are none.
@@ -215,17 +264,8 @@ func spool(from io.Reader, file string) error {
 	return to.Close()
 }
 
-// adoptKeys encrypts the keys of an imported cluster with the secret of this fleet. Without keys, the cluster makes its own when it wakes up.
-func (f *Fleet) adoptKeys(ctx context.Context, id string, keys []byte, seal *sharedkeys.Sealer) (err error) {
-	var own []byte
-	if keys != nil {
-		if seal == nil {
-			return apierrors.NewBadRequest("the export has the cluster's keys, encrypted: send what they are encrypted with, too")
-		}
-		if own, err = seal.Reseal(keys, f.sealer); err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("the keys in the export can't be read: %v", err))
-		}
-	}
+// adoptKeys stores the keys of an imported cluster. Without keys, it makes its own when it wakes up.
+func (f *Fleet) adoptKeys(ctx context.Context, id string, own []byte) error {
 	store, err := f.config.Databases.Open(ctx, id, sqlstore.Options{})
 	if err != nil {
 		return apierrors.NewInternalError(err)
@@ -240,21 +280,4 @@ func (f *Fleet) adoptKeys(ctx context.Context, id string, keys []byte, seal *sha
 		_, err = store.Write(ctx, w)
 	}
 	return errors.Join(err, store.Close())
-}
-
-// exchange has a cluster go on with another database, and removes the one that it had.
-func (f *Fleet) exchange(ctx context.Context, name types.NamespacedName, id string) (o *v1alpha1.Cluster, err error) {
-	former := ""
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
-		if o, err = f.get(ctx, name); err == nil {
-			former, o.Status.Database, o.Status.ForkedAt = o.Status.Database, id, ""
-			err = f.putStatus(ctx, o)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(err, f.config.Databases.Remove(ctx, id))
-	}
-	f.known(o).stop(ctx) // the next request finds the other one
-	return o, f.config.Databases.Remove(ctx, former)
 }
