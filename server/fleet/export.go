@@ -10,11 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
@@ -48,8 +51,7 @@ func (f *Fleet) export(w http.ResponseWriter, r *http.Request, name types.Namesp
 	if o.Status.Database == "" {
 		return nil, apierrors.NewServiceUnavailable("the cluster is being created")
 	}
-	o.ManagedFields, o.Finalizers = nil, nil
-	about, err := json.Marshal(o)
+	about, err := json.Marshal(described(o))
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +76,16 @@ func (f *Fleet) export(w http.ResponseWriter, r *http.Request, name types.Namesp
 		panic(http.ErrAbortHandler) // the client has to know that something is missing
 	}
 	return nil, nil
+}
+
+// described returns a Cluster without what is of this host alone.
+func described(o *v1alpha1.Cluster) *v1alpha1.Cluster {
+	d := &v1alpha1.Cluster{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace}, Spec: o.Spec}
+	d.Labels, d.Annotations = maps.Clone(o.Labels), maps.Clone(o.Annotations)
+	for _, all := range []map[string]string{d.Labels, d.Annotations} {
+		maps.DeleteFunc(all, func(key, _ string) bool { return strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
+	}
+	return d
 }
 
 func sealOf(r *http.Request) (*sharedkeys.Sealer, error) {
