@@ -115,8 +115,8 @@ func (i *Informer) stop() {
 	}
 }
 
-// wait returns when the informer has stopped, and its handlers have returned.
-func (i *Informer) wait() {
+// Wait returns when the informer, which was started, has stopped, and its handlers have returned.
+func (i *Informer) Wait() {
 	i.mu.Lock()
 	ctx := i.ctx
 	i.mu.Unlock()
@@ -128,7 +128,7 @@ func (i *Informer) wait() {
 // RunWithContext runs the informer until ctx ends.
 func (i *Informer) RunWithContext(ctx context.Context) {
 	i.Start(ctx)
-	i.wait()
+	i.Wait()
 }
 
 // Run runs the informer until stop is closed.
