@@ -15,6 +15,14 @@ export function ago(ms) {
   return `${Math.floor(hours / 24)}d`;
 }
 
+const units = { d: 86400e3, h: 3600e3, m: 60e3, s: 1e3 };
+
+/** aged returns a duration of kubectl's after more milliseconds; anything else stays as it is. */
+export function aged(text, more) {
+  if (!/^(?:\d+[dhms])+$/.test(text)) return text;
+  return ago([...text.matchAll(/(\d+)([dhms])/g)].reduce((sum, [, n, unit]) => sum + n * units[unit], more));
+}
+
 /** clock returns a time of day, with the date unless it is today. */
 export function clock(time) {
   const d = new Date(time);
@@ -58,9 +66,9 @@ export const authorInFull = (c) => (c.user ?? '') + (c.impersonatedUser ? ` as $
 
 /** health returns good, busy or bad for a status that kinds of the API have, or ''. */
 export function health(text) {
-  if (/^(Running|Active|Bound|Ready|Complete|Completed|Succeeded|True|Available|Normal|Established)$/.test(text)) return 'good';
+  if (/^(Running|Active|Bound|Ready|Complete|Completed|Succeeded|True|Available|Normal|Established|Awake)$/.test(text)) return 'good';
   if (/(BackOff|Err|Error|Failed|Evicted|OOMKilled|Lost|NotReady|Warning|Unknown|Invalid|DeadlineExceeded)/.test(text)) return 'bad';
-  if (/^(Pending|Terminating|ContainerCreating|PodInitializing|Init:|Waiting|Suspended|Progressing|SchedulingDisabled)/.test(text)) return 'busy';
+  if (/^(Pending|Terminating|ContainerCreating|PodInitializing|Init:|Waiting|Suspended|Progressing|SchedulingDisabled|Creating$|Waking$|Deleting$)/.test(text)) return 'busy';
   const part = /^(\d+)\/(\d+)$/.exec(text);
   if (part) return part[1] === part[2] ? 'good' : 'busy';
   return '';
