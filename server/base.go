@@ -80,7 +80,7 @@ func (b *base) end() error {
 
 // newBase returns what it has made of a base also with an error, so that the caller can end it.
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, err error) {
-	b = &base{options: o, store: store, objectCounter: newObjectCounter(), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
+	b = &base{options: o, store: store, objectCounter: newObjectCounter(o.Hosted != nil), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}
 	if o.Hosted != nil {
 		b.connections = o.Hosted.Connections
 	}

@@ -79,8 +79,11 @@ func needsDefinitions(path string, built *handlers.API) bool {
 	return !built.HasVersion(schema.GroupVersion{Group: group, Version: version})
 }
 
-// address is the host and port at which clients on other machines reach the server.
+// address is the host and port at which clients on other machines reach the server, with the path of a hosted cluster.
 func (o *Options) address() string {
+	if o.Hosted != nil {
+		return strings.TrimPrefix(o.Hosted.URL, "https://")
+	}
 	port := fmt.Sprint(o.Serving.BindPort)
 	if name := o.ExternalHost; name != "" {
 		if _, _, err := net.SplitHostPort(name); err == nil {

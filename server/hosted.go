@@ -2,16 +2,22 @@ package server
 
 import (
 	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 
 	"github.com/sqube/sqube/server/changes"
+	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
 	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
@@ -39,8 +45,6 @@ type Hosted struct {
 	CA []byte
 	// Sealer encrypts the cluster's keys, which are in its database.
 	Sealer *sharedkeys.Sealer
-	// Users recognizes the users of the host. Optional.
-	Users authenticator.Request
 	// Answered returns when no request runs any more, or with the error of ctx.
 	Answered func(ctx context.Context) error
 }
@@ -50,9 +54,6 @@ func (o *Options) filesInMemory() bool { return o.InMemory || o.Hosted != nil }
 
 // ServeHTTP serves a request that has come to the host's port.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
-
-// Users recognizes the users of this server who are not anonymous.
-func (s *Server) Users() authenticator.Request { return known{s.authentication.Authenticator} }
 
 // Connections are those on which requests come.
 func (s *Server) Connections() *connections.Connections { return s.connections }
@@ -83,60 +84,114 @@ func Watches(r *http.Request) bool {
 	return err == nil && info.Verb == "watch"
 }
 
-// Credentials returns a kubeconfig of a hosted cluster with a client certificate for a user in groups.
-func (s *Server) Credentials(user string, groups []string, lifetime time.Duration) ([]byte, error) {
-	return s.pki.Kubeconfig(s.options.Hosted.URL, user, groups, lifetime)
+// Authorizer decides what the users of the server may do.
+func (s *Server) Authorizer() authorizer.Authorizer { return s.authorization.Authorizer }
+
+// Unauthorized refuses requests to hosted clusters of nobody whom they or this server know, as a server refuses its own.
+func (s *Server) Unauthorized() http.Handler {
+	handler := apifilters.WithCacheControl(apifilters.Unauthorized(codecs.General()))
+	return apifilters.WithAuditInit(apifilters.WithRequestInfo(s.connections.Admit(handler), requestInfo))
 }
 
-// known leaves out those who are anonymous.
-type known struct{ next authenticator.Request }
+// Keyring has the public keys that verify what the cluster itself has issued. All of it may be known to everybody.
+type Keyring struct {
+	// CA verifies client certificates, Accounts tokens of service accounts: each is a public key in PKIX form.
+	CA       []byte `json:"ca"`
+	Accounts []byte `json:"accounts"`
+}
 
-// AuthenticateRequest implements authenticator.Request.
-func (k known) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := k.next.AuthenticateRequest(r)
-	if err != nil || !ok || anonymous(response.User) {
-		return nil, false, err
+// Keyring returns the server's.
+func (s *Server) Keyring() (k Keyring, err error) {
+	if k.CA, err = s.pki.CAPublicKey(); err != nil {
+		return k, err
 	}
-	return response, true, nil
+	key, ok := s.accounts.Key.(crypto.Signer)
+	if !ok {
+		return k, errors.New("another process signs the tokens of service accounts")
+	}
+	k.Accounts, err = x509.MarshalPKIXPublicKey(key.Public())
+	return k, err
 }
 
-func anonymous(who user.Info) bool { return who.GetName() == user.Anonymous }
+// Visitors recognizes the users of this server when they use a cluster that it hosts, under the names that they have there. It never recognizes
+// anonymous users, or those whom a front proxy names.
+func (s *Server) Visitors() authenticator.Request {
+	names := s.authentication.RequestHeader
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if names != nil {
+			headerrequest.ClearAuthenticationHeaders(r.Header, names.UsernameHeaders, names.UIDHeaders, names.GroupHeaders, names.ExtraHeaderPrefixes)
+		}
+		r = r.WithContext(authenticator.WithAudiences(r.Context(), s.authentication.Audiences))
+		response, ok, err := s.authentication.Authenticator.AuthenticateRequest(r)
+		if err != nil || !ok || anonymous(response.User) {
+			return nil, false, err
+		}
+		return &authenticator.Response{User: Guest(response.User)}, true, nil
+	})
+}
 
-// hostedUsers recognizes those of a cluster and then those of its host.
-type hostedUsers struct{ own, host authenticator.Request }
+func anonymous(who user.Info) bool {
+	return who.GetName() == user.Anonymous || slices.Contains(who.GetGroups(), user.AllUnauthenticated)
+}
 
-// hostPrefix comes before names of users and groups of the host that begin with "system:", since the cluster has others of these names.
+// hostPrefix comes before names of users and groups of the host that begin with "system:", since each cluster has others of these names, and
+// before those that begin with hostPrefix, so that no two users have one name.
 const hostPrefix = "host:"
 
-// AuthenticateRequest implements authenticator.Request.
-func (h hostedUsers) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	own, ok, failed := h.own.AuthenticateRequest(r)
-	if failed == nil && ok && !anonymous(own.User) {
-		return own, true, nil
-	}
-	response, hosts, err := h.host.AuthenticateRequest(r)
-	if err != nil || !hosts {
-		return own, ok, failed
-	}
-	return &authenticator.Response{User: Guest(response.User)}, true, nil
-}
-
-// Guest returns who a user of the host is in a hosted cluster.
-func Guest(of user.Info) user.Info {
-	who := &user.DefaultInfo{Name: NameInside(of.GetName()), Extra: of.GetExtra()}
-	for _, group := range of.GetGroups() {
+// Guest returns a user of the host as the clusters know them: without a UID, and without what Kubernetes says of a token in
+// extra fields, which is about objects of the host.
+func Guest(who user.Info) *user.DefaultInfo {
+	made := &user.DefaultInfo{Name: NameInside(who.GetName())}
+	for _, group := range who.GetGroups() {
 		if group != user.AllAuthenticated {
-			who.Groups = append(who.Groups, NameInside(group))
+			made.Groups = append(made.Groups, NameInside(group))
 		}
 	}
-	who.Groups = append(who.Groups, user.AllAuthenticated)
-	return who
+	made.Groups = append(made.Groups, user.AllAuthenticated)
+	for key, values := range who.GetExtra() {
+		if domain, _, _ := strings.Cut(key, "/"); reserved(domain) {
+			continue
+		}
+		if made.Extra == nil {
+			made.Extra = map[string][]string{}
+		}
+		made.Extra[key] = slices.Clone(values)
+	}
+	return made
 }
 
 // NameInside returns the name that a user or a group of the host has in a cluster.
 func NameInside(name string) string {
-	if strings.HasPrefix(name, "system:") {
+	if strings.HasPrefix(name, "system:") || strings.HasPrefix(name, hostPrefix) {
 		return hostPrefix + name
 	}
 	return name
+}
+
+// reserved reports whether a domain is one of Kubernetes' own.
+func reserved(domain string) bool {
+	for _, own := range []string{"kubernetes.io", "k8s.io"} {
+		if domain == own || strings.HasSuffix(domain, "."+own) {
+			return true
+		}
+	}
+	return false
+}
+
+type visitorKey struct{}
+
+// WithVisitor returns a request to a cluster whose user the host has recognized.
+func WithVisitor(r *http.Request, who user.Info) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), visitorKey{}, who))
+}
+
+// visitors recognizes those whom the host has recognized, and leaves all others to the cluster.
+type visitors struct{ own authenticator.Request }
+
+// AuthenticateRequest implements authenticator.Request.
+func (v visitors) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if who, ok := r.Context().Value(visitorKey{}).(user.Info); ok {
+		return &authenticator.Response{User: who}, true, nil
+	}
+	return v.own.AuthenticateRequest(r)
 }

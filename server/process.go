@@ -47,10 +47,14 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	defer stores.add(store)()
+	if p.Options.Hosted == nil { // the host counts them all together
+		defer stores.add(store)()
+	}
 	s, err := New(ctx, p.Options, store)
 	if err == nil {
-		defer certificates.add(s)()
+		if p.Options.Hosted == nil {
+			defer certificates.add(s)()
+		}
 		defer schemas.add(s)()
 		defer unconfirmed.add(s)()
 		if p.Built != nil {

@@ -54,7 +54,7 @@ func (s *Server) installProfiling(router *mux.Router) {
 	if o.EnableContentionProfiling && (o.EnableProfiling || o.DebugSocketPath != "") {
 		runtime.SetBlockProfileRate(1)
 	}
-	if !o.EnableProfiling {
+	if !o.EnableProfiling || s.options.Hosted != nil {
 		return
 	}
 	handler := s.debug()

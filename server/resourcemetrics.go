@@ -164,14 +164,15 @@ const (
 // number of objects that it reads.
 type objectCounter struct {
 	tracker flowcontrolrequest.StorageObjectCountTracker
+	hosted  bool // so that upstream's metrics, which are those of the process, do not have its counts
 
 	mu sync.Mutex
 	// storages of a resource in the order in which they were made. A custom resource can have one for requests and one for informers.
 	storages map[schema.GroupResource][]storage.Interface
 }
 
-func newObjectCounter() *objectCounter {
-	return &objectCounter{tracker: flowcontrolrequest.NewStorageObjectCountTracker(), storages: map[schema.GroupResource][]storage.Interface{}}
+func newObjectCounter(hosted bool) *objectCounter {
+	return &objectCounter{hosted: hosted, tracker: flowcontrolrequest.NewStorageObjectCountTracker(), storages: map[schema.GroupResource][]storage.Interface{}}
 }
 
 // decorate returns a decorator that makes storages with next and counts their objects.
@@ -214,8 +215,11 @@ func (c *objectCounter) forget(resource schema.GroupResource, made storage.Inter
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := slices.DeleteFunc(slices.Clone(c.storages[resource]), func(s storage.Interface) bool { return s == made })
-	if c.storages[resource] = left; len(left) == 0 {
-		delete(c.storages, resource)
+	if c.storages[resource] = left; len(left) > 0 {
+		return
+	}
+	delete(c.storages, resource)
+	if !c.hosted {
 		etcd3metrics.DeleteStoreStats(resource)
 	}
 }
@@ -224,7 +228,7 @@ func (c *objectCounter) forget(resource schema.GroupResource, made storage.Inter
 func (c *objectCounter) report(resource schema.GroupResource, made storage.Interface, stats storage.Stats, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if slices.Contains(c.storages[resource], made) {
+	if !c.hosted && slices.Contains(c.storages[resource], made) {
 		etcd3metrics.UpdateStoreStats(resource, stats, err)
 	}
 }

@@ -34,8 +34,10 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 
 	router.PathPrefix("/openapi/").Handler(documents)
 	s.health(paths)
-	paths.Handle("/metrics", withRunningWork(legacyregistry.HandlerWithReset()))
-	slis.SLIMetricsWithReset{}.Install(paths)
+	if s.options.Hosted == nil { // these, like profiles, tell of the whole process
+		paths.Handle("/metrics", withRunningWork(legacyregistry.HandlerWithReset()))
+		slis.SLIMetricsWithReset{}.Install(paths)
+	}
 	paths.handleTree("/version", handlers.ReadOnly("/version", http.HandlerFunc(version), runtime.ContentTypeJSON, runtime.ContentTypeJSON))
 	for path, document := range openID {
 		paths.handleTree(path, handlers.ReadOnly(path, document, document.MediaType, ""))
@@ -53,7 +55,9 @@ func (s *Server) routes(api *handlers.API, documents *openapi.Service, openID ma
 	}
 	s.installProfiling(router)
 	paths.seen = append(paths.seen, "/api", "/api/v1", "/apis", "/apis/", openapi.PathV2, openapi.PathV3, openapi.PathV3+"/")
-	s.installPages(paths)
+	if s.options.Hosted == nil {
+		s.installPages(paths)
+	}
 	for _, path := range []string{"/", "/index.html"} {
 		paths.exact[path] = s.index(paths.seen)
 	}

@@ -46,8 +46,8 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Hosted != nil && o.Hosted.Users != nil {
-		s.authentication.Authenticator = hostedUsers{own: s.authentication.Authenticator, host: o.Hosted.Users}
+	if o.Hosted != nil {
+		s.authentication.Authenticator = visitors{s.authentication.Authenticator}
 	}
 	if s.authorization.RBAC {
 		if s.limiter, err = writelimits.New(b.store, b.informers.Rbac().V1()); err != nil {

@@ -34,8 +34,10 @@ type Server struct {
 // Each step builds on the results of earlier ones. Only the loopback is used before it works: requests over it wait for the
 // handler, which is built last.
 func New(ctx context.Context, o *Options, store *sqlstore.Store) (*Server, error) {
-	if err := setProcessGlobals(o); err != nil {
-		return nil, err
+	if o.Hosted == nil { // otherwise they are as the host has set them
+		if err := setProcessGlobals(o); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{}
 	return s, s.build(ctx, o, store)

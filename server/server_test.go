@@ -91,7 +91,7 @@ type counted struct {
 // TestForgottenWhileCounting deletes the definition of a resource while its objects are counted: the metric must not come back.
 func TestForgottenWhileCounting(t *testing.T) {
 	etcd3metrics.Register()
-	c := newObjectCounter()
+	c := newObjectCounter(false)
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	made, other := &counted{}, &counted{}
 	c.storages[resource] = []storage.Interface{made, other}

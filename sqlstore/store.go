@@ -156,6 +156,7 @@ type Store struct {
 	cache  *cache
 	memory *memory
 	size   size
+	bounds bounds
 	newest revisions
 	// ambiguous counts the commits that may or may not have taken effect; resolved counts those of them that the tail has read
 	// past.

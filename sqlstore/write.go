@@ -158,6 +158,9 @@ func (s *Store) enqueue(ctx context.Context, p *pending) error {
 	if s.closed {
 		return ErrClosed
 	}
+	if err := s.allowed(p); err != nil {
+		return err
+	}
 	select {
 	case s.queue <- p:
 		return nil
@@ -399,6 +402,7 @@ func (s *Store) publish(group []*pending, committed dialect.Committed) {
 			c := p.change(committed.Revision(held + i))
 			c.followed = group[0].whole != nil && i+1 < len(group)
 			changes = append(changes, c)
+			s.bounds.counted(c)
 		}
 	}
 	s.hub.offer(committed.Before()+int64(held), committed.Last, changes)

@@ -62,7 +62,7 @@ type freshIssuer struct {
 
 // AuthenticateRequest implements authenticator.Request.
 func (f *freshKeys) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	token := tokenIn(r)
+	token := TokenIn(r)
 	response, ok, err := f.next.AuthenticateRequest(r)
 	if ok || token == "" {
 		return response, ok, err

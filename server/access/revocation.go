@@ -82,9 +82,9 @@ func (valueless) Value(any) any { return nil }
 
 // AuthenticateRequest implements authenticator.Request.
 func (v *revocation) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	token := tokenIn(r)
+	token := TokenIn(r)
 	response, ok, err := v.next.AuthenticateRequest(r)
-	if err != nil || !ok || token == "" || tokenIn(r) == token { // if it has authenticated the request, upstream has removed it
+	if err != nil || !ok || token == "" || TokenIn(r) == token { // if it has authenticated the request, upstream has removed it
 		return response, ok, err
 	}
 	if err := v.checkOf(token, response.User.GetName())(r.Context()); err != nil {
@@ -128,8 +128,8 @@ func (v *revocation) newCheck(token, user string) check {
 	return func(context.Context) error { return nil }
 }
 
-// tokenIn returns the bearer token in r, or "".
-func tokenIn(r *http.Request) (token string) {
+// TokenIn returns the bearer token in r, or "".
+func TokenIn(r *http.Request) (token string) {
 	if r.Header.Get("Authorization") == "" && r.Header.Get("Sec-Websocket-Protocol") == "" {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,8 @@ type cluster struct {
 	news     *news       // what is not in its status yet; nil if nothing is
 	parked   *parked     // nil if no watch may wait for it
 	recorded bool        // its database is among the deleted ones
+	keys     keyring     // whom the guard recognizes
+	limits   *limits     // nil for none
 }
 
 // running is a cluster that is not asleep.
@@ -53,6 +56,7 @@ type running struct {
 	spec   v1alpha1.ClusterSpec
 	began  time.Time
 	took   time.Duration
+	bounds atomic.Pointer[sqlstore.Bounds] // of the store; set again when the spec changes
 
 	mu       sync.Mutex
 	waiting  int                // for it to be awake
@@ -95,6 +99,13 @@ func (c *cluster) enter(ctx context.Context, watch bool) (s *server.Server, leav
 			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// awake reports whether the cluster is awake, or nearly.
+func (c *cluster) awake() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running != nil
 }
 
 // wake returns when the cluster is awake.
@@ -203,6 +214,12 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	}
 	if err == nil {
 		err = c.fleet.bindAdministrators(ctx, r.server, object)
+	}
+	if err == nil {
+		err = r.bound(ctx, object.Spec.Limits)
+	}
+	if err == nil {
+		err = c.learn(r.server)
 	}
 	if err != nil {
 		r.stop()

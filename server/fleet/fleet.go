@@ -52,6 +52,8 @@ type Fleet struct {
 	client   *rest.RESTClient
 	core     kubernetes.Interface
 	sealer   *sharedkeys.Sealer
+	guard    *guard
+	names    names
 	began    sync.Once
 	hosting  chan struct{} // closed when the clusters are known
 	peers    *peers        // nil if no other server uses the database
@@ -63,7 +65,7 @@ type Fleet struct {
 // New returns a fleet of no clusters.
 func New(c Config) *Fleet {
 	return &Fleet{
-		config: c, clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
+		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
 		turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
 		hosting: make(chan struct{}), stopping: make(chan struct{}), events: make(chan *corev1.Event, maxEvents), claimed: newClaims(),
 	}
@@ -79,7 +81,11 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	if f.core, err = kubernetes.NewForConfig(loopback); err != nil {
 		return err
 	}
-	if f.sealer, err = newSealer(ctx, host.Store()); err != nil {
+	secret, err := secretOf(ctx, host.Store())
+	if err != nil {
+		return err
+	}
+	if f.sealer, err = sharedkeys.NewSealer(secret); err != nil {
 		return err
 	}
 	if err := installDefinitions(ctx, host); err != nil {
@@ -92,6 +98,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	f.mu.Lock()
 	f.host, f.peers = host, peers
 	f.mu.Unlock()
+	f.guard = newGuard(host, newPasses(secret))
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(host.Serving(), stop) // clusters end when the host drains, before its own connections do
@@ -153,9 +160,7 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 		c = &cluster{fleet: f, name: name, uid: o.UID, id: o.Annotations[v1alpha1.DatabaseAnnotation]}
 		f.clusters[name] = c
 	}
-	c.mu.Lock()
-	c.made = o.Status.Database != ""
-	c.mu.Unlock()
+	c.identify(o)
 	f.joinPool(c, o)
 	return c
 }

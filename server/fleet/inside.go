@@ -20,7 +20,7 @@ const administratorsBinding = "sqube:administrators"
 // started returns the part of a spec that takes effect when a cluster wakes up.
 func started(o *v1alpha1.Cluster) v1alpha1.ClusterSpec {
 	s := *o.Spec.DeepCopy()
-	s.From, s.Sleep, s.Administrators, s.TTL, s.KeepDeleted = nil, v1alpha1.Sleep{}, nil, nil, nil
+	s.From, s.Sleep, s.Administrators, s.TTL, s.KeepDeleted, s.Anonymous = nil, v1alpha1.Sleep{}, nil, nil, nil, false
 	memory := s.Limits.Memory
 	s.Limits = v1alpha1.Limits{Memory: memory}
 	return s
@@ -40,6 +40,9 @@ func (f *Fleet) applyTo(ctx context.Context, c *cluster, r *running, o *v1alpha1
 	}
 	if err := f.bindAdministrators(ctx, r.server, o); err != nil {
 		logFailure("binding the administrators of a cluster failed", c.name, err)
+	}
+	if err := r.bound(ctx, o.Spec.Limits); err != nil {
+		logFailure("applying the limits of a cluster failed", c.name, err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sqube/sqube/server/sharedkeys"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -19,24 +18,21 @@ const (
 	secretSize = 32
 )
 
-// newSealer returns what encrypts the keys of clusters in their databases, with a secret that is in the host's database. So a copy of a
-// cluster's database alone is worth nothing.
-func newSealer(ctx context.Context, store *sqlstore.Store) (*sharedkeys.Sealer, error) {
+// secretOf returns the secret of the fleet, which is in the host's database. It encrypts the keys of clusters in their databases, so that a copy
+// of a cluster's database alone is worth nothing, and proves passes.
+func secretOf(ctx context.Context, store *sqlstore.Store) ([]byte, error) {
 	for {
 		record, _, err := store.Get(ctx, secretResource, secretName)
 		if err != nil {
 			return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
 		}
 		if record != nil {
-			key, err := base64.StdEncoding.DecodeString(string(record.Value))
-			if err != nil {
-				return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
-			}
-			return sharedkeys.NewSealer(key)
+			return base64.StdEncoding.DecodeString(string(record.Value))
 		}
 		secret := make([]byte, secretSize)
-		_, _ = rand.Read(secret)                                                                                   // never fails
-		w := sqlstore.Internal(secretResource, secretName, nil, []byte(base64.StdEncoding.EncodeToString(secret))) // Postgres stores text
+		_, _ = rand.Read(secret) // never fails
+		text := base64.StdEncoding.EncodeToString(secret) // Postgres stores text
+		w := sqlstore.Internal(secretResource, secretName, nil, []byte(text))
 		w.UID = secretName
 		if _, err := store.Write(ctx, w); err != nil && !errors.Is(err, sqlstore.ErrConflict) {
 			return nil, fmt.Errorf("writing the secret of the fleet: %w", err)

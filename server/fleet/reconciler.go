@@ -192,6 +192,7 @@ func (f *Fleet) reconcile(ctx context.Context, name types.NamespacedName) error 
 	}
 	news := c.takeNews()
 	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
 	if o.Status.Phase == v1alpha1.PhaseAwake && !f.runs(c) {
 		f.recover(ctx, c, o)
 	}
@@ -220,6 +221,7 @@ func (f *Fleet) writeNews(ctx context.Context, c *cluster) error {
 	}
 	before, news := o.DeepCopy(), c.takeNews()
 	news.writeTo(&o.Status)
+	c.writeKeysTo(&o.Status)
 	if err := f.putStatus(ctx, o, before); err != nil {
 		c.keepNews(news)
 		return err

@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
@@ -66,7 +71,7 @@ const (
 	maxAsked        = 64 << 10 // bytes of a request's body
 )
 
-// kubeconfig returns credentials for a cluster.
+// kubeconfig returns credentials for a cluster, which need not be awake.
 func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
 	asked, err := readCredentials(w, r)
 	if err != nil {
@@ -100,27 +105,73 @@ func readCredentials(w http.ResponseWriter, r *http.Request) (*v1alpha1.Credenti
 	return asked, nil
 }
 
-// credentialsFor wakes a cluster and returns the credentials for it that a request asks for.
+// administerVerb lets users of the host be whoever they like in a cluster.
+const administerVerb = "administer"
+
+// credentialsFor returns the credentials for a cluster that a request asks for. The cluster need not be awake. They end when their holder loses
+// the right to request them.
 func (f *Fleet) credentialsFor(r *http.Request, name types.NamespacedName, asked *v1alpha1.Credentials) (any, error) {
-	caller, _ := request.UserFrom(r.Context())
-	if asked.Spec.User == "" {
-		asked.Spec.User, asked.Spec.Groups = caller.GetName(), []string{"system:masters"}
-	}
 	c := f.find(name)
 	if c == nil {
 		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
 	}
-	s, leave, err := c.enter(r.Context(), false)
-	if err != nil {
-		return nil, apierrors.NewServiceUnavailable(err.Error())
+	caller, _ := request.UserFrom(r.Context())
+	info, _ := request.RequestInfoFrom(r.Context())
+	rights := []right{{Verb: info.Verb, Resource: info.Resource, Subresource: info.Subresource, Name: info.Name}}
+	administer := right{Verb: administerVerb, Resource: resource, Name: name.Name}
+	guest := server.Guest(caller)
+	administers := info.Resource == pools // who may claim one is its administrator
+	if !administers && f.guard.may(r.Context(), caller, c, administer) {
+		administers = true
+		rights = append(rights, administer)
 	}
-	defer leave()
-	expires := metav1.NewTime(time.Now().Add(asked.Lifetime()))
-	kubeconfig, err := s.Credentials(asked.Spec.User, asked.Spec.Groups, asked.Lifetime())
+	foreign := func(group string) bool { return !slices.Contains(guest.Groups, group) }
+	own := asked.Spec.User == guest.Name && len(asked.Spec.Groups) > 0 && !slices.ContainsFunc(asked.Spec.Groups, foreign)
+	switch none := asked.Spec.User == "" && len(asked.Spec.Groups) == 0; {
+	case none && administers:
+		asked.Spec.User, asked.Spec.Groups = guest.Name, []string{user.SystemPrivilegedGroup}
+	case none:
+		asked.Spec.User, asked.Spec.Groups = guest.Name, guest.Groups
+	case !administers && !own:
+		return nil, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name, fmt.Errorf(
+			"credentials of another user or group than your own need the verb %q of the cluster", administerVerb))
+	case asked.Spec.User == "":
+		return nil, apierrors.NewBadRequest("spec.groups needs spec.user")
+	}
+	given := pass{Database: c.id, User: asked.Spec.User, Groups: asked.Spec.Groups, Holder: holderOf(caller), Rights: rights}
+	if given.User == guest.Name {
+		given.Extra = guest.Extra
+	}
+	return f.credentials(c, given, asked)
+}
+
+// credentials returns a pass to a cluster as a kubeconfig.
+func (f *Fleet) credentials(c *cluster, given pass, asked *v1alpha1.Credentials) (*v1alpha1.Credentials, error) {
+	if given.Database == "" {
+		return nil, apierrors.NewServiceUnavailable("the cluster is being created")
+	}
+	ca, err := f.host.ServingCA()
+	if err != nil {
+		return nil, err
+	}
+	expires := time.Now().Add(asked.Lifetime()).Truncate(time.Second)
+	given.Expires = expires.Unix()
+	token, err := f.guard.passes.write(given)
+	if err != nil {
+		return nil, err
+	}
+	entry := c.name.Namespace + "-" + c.name.Name
+	config := clientcmdapi.NewConfig()
+	config.Clusters[entry] = &clientcmdapi.Cluster{Server: f.url(c.name), CertificateAuthorityData: ca}
+	config.AuthInfos[entry] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[entry] = &clientcmdapi.Context{Cluster: entry, AuthInfo: entry}
+	config.CurrentContext = entry
+	kubeconfig, err := clientcmd.Write(*config)
 	if err != nil {
 		return nil, err
 	}
 	asked.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Credentials"}
-	asked.Status = v1alpha1.CredentialsStatus{Namespace: name.Namespace, Cluster: name.Name, URL: f.url(name), Kubeconfig: string(kubeconfig), Expires: expires}
+	asked.Status = v1alpha1.CredentialsStatus{Namespace: c.name.Namespace, Cluster: c.name.Name, URL: f.url(c.name), Token: token,
+		Kubeconfig: string(kubeconfig), Expires: metav1.NewTime(expires)}
 	return asked, nil
 }

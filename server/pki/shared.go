@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"maps"
@@ -217,3 +218,6 @@ func (p *PKI) publicKey(name string, files Shared) (publicKey, error) {
 	}
 	return key.Public().(publicKey), nil
 }
+
+// CAPublicKey returns the public key of CA in PKIX form.
+func (p *PKI) CAPublicKey() ([]byte, error) { return x509.MarshalPKIXPublicKey(p.ca.cert.PublicKey) }

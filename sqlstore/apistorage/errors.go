@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/sqube/sqube/dialect"
@@ -15,6 +17,9 @@ import (
 // retryAfterSeconds is sent to clients when the database fails.
 const retryAfterSeconds = 1
 
+// reasonInsufficientStorage is the reason of a write that a limit of the store does not allow. Kubernetes has none for it.
+const reasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
+
 // errDatastore is what clients see of a database failure that a retry does not fix.
 var errDatastore = errors.New("the datastore failed; see the server's log")
 
@@ -22,9 +27,14 @@ var errDatastore = errors.New("the datastore failed; see the server's log")
 // reason is returned unchanged. The driver's message goes only to the server's log, because it names the database, its host and
 // user, and the statement.
 func ClientError(err error) error {
+	var bound *sqlstore.BoundError
 	switch {
 	case err == nil, hasReason(err):
 		return err
+	case errors.As(err, &bound):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: reasonInsufficientStorage, Message: bound.Error(),
+		}}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return apierrors.NewTimeoutError("the datastore did not answer in time", retryAfterSeconds)
 	case errors.Is(err, sqlstore.ErrTransactionTooLarge):

@@ -1,2 +1,2 @@
-// Package fleet tests clusters that a server hosts (serve --clusters), through clients and commands.
+// Package fleet tests what those see who use clusters that a server hosts, and those who run the server.
 package fleet

@@ -94,6 +94,12 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	Administrators []rbacv1.Subject `json:"administrators,omitempty"`
+	// Anonymous lets requests without credentials wake the cluster, whose RBAC then decides what they may do: by default, read its health and its
+	// version. A verifier of service accounts' tokens and kubeadm join with --discovery-token need it. Without it, such requests get 401, as if
+	// the cluster did not exist.
+	//
+	// +optional
+	Anonymous bool `json:"anonymous,omitempty"`
 	// TTL is how long the cluster lives. Then it is deleted, as by a user.
 	//
 	// +optional
@@ -235,6 +241,13 @@ type ClusterStatus struct {
 	//
 	// +optional
 	Database string `json:"database,omitempty"`
+	// ClientKey and AccountKey are the public keys that verify the client certificates and the service accounts' tokens that the cluster itself has
+	// issued, so that nobody else wakes it. They are known after it was awake for the first time.
+	//
+	// +optional
+	ClientKey []byte `json:"clientKey,omitempty"`
+	// +optional
+	AccountKey []byte `json:"accountKey,omitempty"`
 	// ForkedAt is the resourceVersion at which the cluster was forked or restored.
 	//
 	// +optional

@@ -105,7 +105,10 @@ func (c *Credentials) Lifetime() time.Duration {
 
 // CredentialsSpec is what is asked for.
 type CredentialsSpec struct {
-	// User and Groups are the user of the kubeconfig. By default the user is the caller's, in the group system:masters of the cluster.
+	// User and Groups are the user whom the cluster sees. By default that is the caller: those who may use the verb "administer" of the cluster are
+	// in the group system:masters of the cluster, others are who they are on the host, with the rights that the cluster's RBAC gives them. Only
+	// those who may administer the cluster can name another user or group. The credentials end before their time when their holder loses the rights
+	// with which they were requested.
 	User   string   `json:"user,omitempty"`
 	Groups []string `json:"groups,omitempty"`
 	// ExpirationSeconds is for how long the credentials are valid, at most a day. Default: an hour.
@@ -120,7 +123,9 @@ type CredentialsStatus struct {
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	URL       string `json:"url,omitempty"`
-	// Kubeconfig is the kubeconfig.
+	// Token is the bearer token.
+	Token string `json:"token,omitempty"`
+	// Kubeconfig is a kubeconfig with the token.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// Expires is when the credentials end.
 	Expires metav1.Time `json:"expires,omitempty"`

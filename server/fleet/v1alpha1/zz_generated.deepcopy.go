@@ -224,6 +224,16 @@ func (in *ClusterStatus) DeepCopyInto(out *ClusterStatus) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
+	if in.ClientKey != nil {
+		in, out := &in.ClientKey, &out.ClientKey
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
+	if in.AccountKey != nil {
+		in, out := &in.AccountKey, &out.AccountKey
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
 	if in.LastRequest != nil {
 		in, out := &in.LastRequest, &out.LastRequest
 		*out = (*in).DeepCopy()
