@@ -17,10 +17,10 @@ export function ago(ms) {
 
 const units = { d: 86400e3, h: 3600e3, m: 60e3, s: 1e3 };
 
-/** aged returns a duration of kubectl's after more milliseconds; anything else stays as it is. */
-export function aged(text, more) {
-  if (!/^(?:\d+[dhms])+$/.test(text)) return text;
-  return ago([...text.matchAll(/(\d+)([dhms])/g)].reduce((sum, [, n, unit]) => sum + n * units[unit], more));
+/** span returns how many milliseconds a duration of kubectl's is, NaN for other texts. */
+export function span(text) {
+  if (!/^(?:\d+[dhms])+$/.test(text)) return NaN;
+  return [...text.matchAll(/(\d+)([dhms])/g)].reduce((sum, [, n, unit]) => sum + n * units[unit], 0);
 }
 
 /** clock returns a time of day, with the date unless it is today. */
@@ -53,6 +53,7 @@ export const readable = (message) => message.replace(/ Invalid value: "(?:[^"\\]
 /** who returns a user's name in short: service accounts without their prefix. */
 export function who(user) {
   if (!user) return 'unknown';
+  if (user.startsWith('host:')) return `host:${who(user.slice('host:'.length))}`; // of the server that hosts the cluster
   const account = /^system:serviceaccount:(.+):(.+)$/.exec(user);
   if (account) return account[1] === 'kube-system' ? account[2] : `${account[1]}/${account[2]}`;
   return user.replace(/^system:(node:)?/, '');

@@ -2,7 +2,7 @@
 
 import { asTable, exact, idOf, pathOf, watch, withQuery } from './api.js';
 import { empty, failure, fill, h, skeleton } from './dom.js';
-import { aged, ago, count, health, plural } from './format.js';
+import { ago, count, health, plural, span } from './format.js';
 import { of } from './history.js';
 import { change, go } from './route.js';
 import { VirtualTable } from './table.js';
@@ -16,6 +16,7 @@ export class ListView {
   definitions = [];
   #sorted = { name: '', down: false };
   #frame = 0;
+  #shown = ''; // the names of the columns
 
   constructor(app, resource) {
     this.app = app;
@@ -58,13 +59,16 @@ export class ListView {
   shows(column) { return column.priority === 0; }
 
   // A time is as long ago as the API said, and as that was.
-  cellOf(column, row, v) { return cell(column.type === 'date' ? aged(v, Date.now() - row.received) : v); }
+  cellOf(column, row, v) { return column.type === 'date' && span(v) >= 0 ? ago(span(v) + Date.now() - row.received) : cell(v); }
 
   summary() { return null; }
 
   get nothing() {
     return [`No ${plural(this.resource.kind)}`, this.app.route.at ? 'There were none at this moment.' : 'They will appear here when there are some.'];
   }
+
+  /** rows are those of the API that have come. */
+  get rows() { return [...this.#objects.values()]; }
 
   get selection() {
     const { resource, app } = this;
@@ -86,7 +90,7 @@ export class ListView {
         const others = remainingItemCount > 0 ? before.filter(([uid]) => !rows.has(uid)).slice(-remainingItemCount) : [];
         this.#objects = new Map([...rows, ...others]);
         this.#missing = remainingItemCount - others.length;
-        this.table.columns(this.columns(), this.#sorted);
+        this.#shown = '';
         this.#render();
       }
       if (!at && this.resource.watchable) this.#follow(path, resourceVersion, abort.signal);
@@ -129,7 +133,7 @@ export class ListView {
         name: d.name, class: d.name === 'Name' ? 'cell-name' : d.type === 'integer' ? 'cell-number' : 'cell',
         width: d.name === 'Name' ? `minmax(12rem, ${widest[d.i]}fr)` : `minmax(${Math.min(widest[d.i], 12) * 0.52 + 1.5}rem, ${widest[d.i]}fr)`,
         cell: (row) => (age ? ago(this.app.time.now - row.created) : this.cellOf(d, row, row.cells[d.i])),
-        sort: (row) => (age ? -row.created : row.cells[d.i]),
+        sort: (row) => (age ? -row.created : d.type === 'date' ? (span(row.cells[d.i]) || Infinity) - row.received : row.cells[d.i]),
       };
     });
     if (this.resource.namespaced && !this.app.route.ns) {
@@ -140,7 +144,7 @@ export class ListView {
 
   // How many characters the columns need.
   #widths() {
-    const some = [...this.#objects.values()].slice(0, 100);
+    const some = this.rows.slice(0, 100);
     return this.definitions.map((d, i) => Math.min(44, Math.max(d.name.length + 1, ...some.map((row) => String(row.cells[i] ?? '').length))));
   }
 
@@ -152,7 +156,7 @@ export class ListView {
 
   #render() {
     const words = (this.app.route.q ?? '').toLowerCase().split(/\s+/).filter(Boolean);
-    let rows = [...this.#objects.values()].map((row) => {
+    let rows = this.rows.map((row) => {
       const m = row.object.metadata;
       return { key: m.uid, version: m.resourceVersion, name: m.name, namespace: m.namespace, created: Date.parse(m.creationTimestamp), received: row.received, cells: row.cells };
     });
@@ -162,7 +166,10 @@ export class ListView {
         return words.every((w) => text.includes(w));
       });
     }
-    const column = this.columns().find((c) => c.name === this.#sorted.name);
+    const columns = this.columns(), names = columns.map((c) => c.name).join('\n');
+    if (names !== this.#shown) this.table.columns(columns, this.#sorted);
+    this.#shown = names;
+    const column = columns.find((c) => c.name === this.#sorted.name);
     const sort = column?.sort ?? ((row) => `${row.namespace ?? ''}/${row.name}`), sign = this.#sorted.down ? -1 : 1;
     const keyed = rows.map((row) => [sort(row), row]);
     keyed.sort(([a], [b]) => sign * (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a, b)));
