@@ -76,6 +76,8 @@ type running struct {
 var (
 	// errGone means that a cluster is being deleted.
 	errGone = errors.New("the cluster is being deleted")
+	// errStopping means that the host is about to stop.
+	errStopping = errors.New("the server is stopping: try again")
 	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
 	errAbandoned = errors.New("nobody waits for the cluster")
 )
@@ -116,6 +118,10 @@ func (c *cluster) wake(ctx context.Context) (*running, error) {
 		return nil, errGone
 	}
 	r := c.running
+	if r == nil && c.fleet.stops() {
+		c.mu.Unlock()
+		return nil, errStopping
+	}
 	if r == nil {
 		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
 		var running context.Context

@@ -30,7 +30,7 @@ func secretOf(ctx context.Context, store *sqlstore.Store) ([]byte, error) {
 			return base64.StdEncoding.DecodeString(string(record.Value))
 		}
 		secret := make([]byte, secretSize)
-		_, _ = rand.Read(secret) // never fails
+		_, _ = rand.Read(secret)                          // never fails
 		text := base64.StdEncoding.EncodeToString(secret) // Postgres stores text
 		w := sqlstore.Internal(secretResource, secretName, nil, []byte(text))
 		w.UID = secretName
