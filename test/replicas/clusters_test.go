@@ -54,7 +54,7 @@ func TestHostedClusters(t *testing.T) {
 		replicas[i].WaitReady(t)
 		replicas[i].Interface = client(t, replicas[i].Config(t))
 	}
-	const manifest = `{"apiVersion":"fleet.sqube.io/v1alpha1","kind":"Cluster","metadata":{"name":"one"}}`
+	const manifest = `{"apiVersion":"fleet.sqube.io/v1alpha1","kind":"Cluster","metadata":{"name":"one"},"spec":{"keepDeleted":"0s"}}`
 	harness.Eventually(t, "there is a Cluster", func() bool {
 		_, err := replicas[0].CoreV1().RESTClient().Post().AbsPath(clustersPath).Body([]byte(manifest)).DoRaw(t.Context())
 		return err == nil
@@ -87,9 +87,10 @@ func TestHostedClusters(t *testing.T) {
 func databases(t *testing.T, datastore string, want int) {
 	t.Helper()
 	const count = "SELECT count(*), (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'sqube\\_%') FROM fleet_clusters"
+	conn := harness.Connect(t, datastore)
 	harness.Eventually(t, fmt.Sprintf("there are %d databases", want), func() bool {
 		var listed, schemas int
-		harness.Must(t, harness.Connect(t, datastore).QueryRow(t.Context(), count).Scan(&listed, &schemas))
+		harness.Must(t, conn.QueryRow(t.Context(), count).Scan(&listed, &schemas))
 		return listed == want && schemas == want
 	})
 }
