@@ -58,16 +58,23 @@ func newPeers(shared Shared, host *server.Server) (*peers, error) {
 	if err != nil {
 		return nil, err
 	}
+	return &peers{Shared: shared, host: host, streams: transportOf(config, true), whole: transportOf(config, false)}, nil
+}
+
+// transportOf returns a transport by HTTP/2 if streams is set, and otherwise by HTTP/1.1. It notices soon that a server is gone.
+func transportOf(config *tls.Config, streams bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: peerTimeout}
-	transport := func() *http.Transport {
-		return &http.Transport{TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, TLSHandshakeTimeout: peerTimeout,
-			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true}
+	made := &http.Transport{
+		TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, TLSHandshakeTimeout: peerTimeout,
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: streams,
 	}
-	streams, whole := transport(), transport()
-	streams.ForceAttemptHTTP2 = true
-	streams.HTTP2 = &http.HTTP2Config{SendPingTimeout: peerTimeout, PingTimeout: peerTimeout}
-	whole.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	return &peers{Shared: shared, host: host, streams: streams, whole: whole}, nil
+	if streams {
+		made.HTTP2 = &http.HTTP2Config{SendPingTimeout: peerTimeout, PingTimeout: peerTimeout}
+	} else {
+		made.TLSClientConfig.NextProtos = nil
+		made.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	return made
 }
 
 // passed says that a request comes from another server of the database.
