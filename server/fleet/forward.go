@@ -96,14 +96,20 @@ func credentials(h http.Header) http.Header {
 	return found
 }
 
-// receive returns a request as its client has sent it. Another server may have passed it on.
-func (p *peers) receive(r *http.Request) *http.Request {
-	if p == nil {
+// receive returns a request as its client has sent it. Another server may have passed it on. This one may just have started.
+func (f *Fleet) receive(r *http.Request) *http.Request {
+	if _, shared := f.config.Databases.(Shared); !shared {
 		return r
 	}
 	certificates, address := r.Header.Get(certificatesHeader), r.Header.Get(addressHeader)
 	received := r
-	if address != "" && p.host.FromPeer(r) {
+	if address != "" {
+		select {
+		case <-f.hosting:
+		case <-r.Context().Done():
+		}
+	}
+	if p := f.others(); address != "" && p != nil && p.host.FromPeer(r) {
 		received = r.WithContext(context.WithValue(r.Context(), passedKey{}, true))
 		state := *r.TLS
 		state.PeerCertificates, state.VerifiedChains = parse(certificates), nil
