@@ -33,6 +33,8 @@ type Config struct {
 	Databases Databases
 	// Options returns options of a server for a cluster, with the defaults of the host.
 	Options func(*v1alpha1.Cluster) (*server.Options, sqlstore.Options, error)
+	// Ready is called when a cluster has woken up, before it answers. What it starts ends with ctx. Optional.
+	Ready func(ctx context.Context, c *v1alpha1.Cluster, o *server.Options, s *server.Server) error
 	// Domain is that of the clusters' host names: NAME.NAMESPACE.DOMAIN. Empty for none.
 	Domain string
 }
