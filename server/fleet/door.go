@@ -19,11 +19,10 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = f.others().receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, f.others().receive(r))
 		case inside.URL.Path == console.Path:
 			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
 		case console.Serves(inside.URL.Path) && !console.ServesTrials(inside.URL.Path), preflight(inside):
@@ -78,6 +77,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	case <-r.Context().Done():
 		return
 	}
+	r = f.others().receive(r)
 	c := f.find(name)
 	who := f.guard.recognize(r, c)
 	switch {
@@ -106,15 +106,18 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		return
 	}
 	defer end()
-	if watches && c.await(r) {
-		endWatch(w, r)
-		return
+	prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
+	if _, named := f.names.of(r); named {
+		prefix = "" // the host name is passed on too
 	}
 	var s *server.Server
 	var leave func()
 	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
-		prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
 		if f.others().passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
+			return
+		}
+		if watches && c.await(r) {
+			endWatch(w, r)
 			return
 		}
 		s, leave, err = c.enter(r.Context(), watches || who.unproved)

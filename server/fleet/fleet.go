@@ -174,6 +174,9 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	}
 	c.identify(o)
 	f.joinPool(c, o)
+	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.awake() { // on another server
+		c.unpark()
+	}
 	return c
 }
 
