@@ -41,7 +41,7 @@ const databases = "databases"
 type queue = workqueue.TypedRateLimitingInterface[item]
 
 func newQueue() queue {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, time.Minute))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, 10*time.Second))
 }
 
 // look has the reconciler look at a Cluster.
@@ -130,7 +130,7 @@ func (f *Fleet) work(ctx context.Context) {
 		case apierrors.IsConflict(err): // somebody was faster, and the next look sees what they did
 			f.queue.AddRateLimited(one)
 		default:
-			if f.queue.NumRequeues(one) > 0 { // most errors are gone at the second attempt
+			if n := f.queue.NumRequeues(one); n > 0 && n&(n-1) == 0 { // most errors are gone at the second attempt; others must not fill the log
 				logFailure(one.kind+" are not as they should be; trying again", one.NamespacedName, err)
 			}
 			f.queue.AddRateLimited(one)
