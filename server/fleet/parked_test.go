@@ -30,10 +30,11 @@ func TestParked(t *testing.T) {
 	if again, _ := r.nap(time.Now().Add(time.Hour)); !again.IsZero() {
 		t.Fatal("it does not fall asleep")
 	}
+	over := make(chan bool)
+	go func() { over <- c.await(watchOf("7", "jane")) }() // while it falls asleep
 	forget()
 	leave()
 	<-r.ended
-	c.park(r)
 
 	for what, watch := range map[string]*http.Request{
 		"of somebody else": watchOf("7", "joe"), "that the cluster has refused": watchOf("7", "denied"), "that wants all": watchOf("", "jane"),
@@ -43,8 +44,6 @@ func TestParked(t *testing.T) {
 			t.Errorf("a watch %s waited", what)
 		}
 	}
-	over := make(chan bool)
-	go func() { over <- c.await(watchOf("7", "jane")) }()
 	harness.Eventually(t, "the watch waits", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.parked.waiting == 1 })
 	_, leave, err = c.enter(t.Context(), false)
 	harness.Must(t, err)
