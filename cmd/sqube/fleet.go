@@ -50,7 +50,8 @@ func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqls
 	made.Serving.BindAddress, made.Serving.BindPort = host.Serving.BindAddress, host.Serving.BindPort
 	made.AdvertiseAddress, made.ExternalHost = host.AdvertiseAddress, host.ExternalHost
 	made.ServiceClusterIPRange = host.ServiceClusterIPRange
-	made.ConsoleTry = false
+	made.ConsoleTry, made.CORSAllowedOrigins, made.HSTS = false, host.CORSAllowedOrigins, host.HSTS
+	made.RequestTimeout, made.MaxRequestBodyBytes = host.RequestTimeout, host.MaxRequestBodyBytes
 	all := c.Spec.Controllers == v1alpha1.ControllersAll
 	if all || c.Spec.Scheduler {
 		own := made.Controllers
@@ -69,7 +70,7 @@ func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqls
 		made.Admission.Disable("ServiceAccount")
 	}
 	stored := o.store
-	stored.FollowerMemory, stored.HeartbeatResource = 0, apistorage.HeartbeatResource
+	stored.HeartbeatResource = apistorage.HeartbeatResource
 	return made, stored, made.Complete()
 }
 

@@ -19,10 +19,11 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = f.others().receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
-			next.ServeHTTP(w, f.others().receive(r))
+			next.ServeHTTP(w, r)
 		case inside.URL.Path == console.Path:
 			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
 		case console.Serves(inside.URL.Path) && !console.ServesTrials(inside.URL.Path), preflight(inside):
@@ -41,13 +42,14 @@ func preflight(r *http.Request) bool {
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
 // names no cluster are for none, and the host has nothing there.
 func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *http.Request, ok bool) {
-	if name, ok := f.names.of(r); ok {
+	if name, ok := f.names.of(r); ok && !passed(r.Context()) {
 		return name, r, true
 	}
 	path := r.URL.EscapedPath() // in which a slash in a name is none
 	rest, ok := strings.CutPrefix(path, PathPrefix)
 	if !ok {
-		return name, nil, false
+		name, ok = f.byToken(r)
+		return name, r, ok
 	}
 	namespace, rest, _ := strings.Cut(rest, "/")
 	cluster, _, _ := strings.Cut(rest, "/")
@@ -77,7 +79,6 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	case <-r.Context().Done():
 		return
 	}
-	r = f.others().receive(r)
 	c := f.find(name)
 	who := f.guard.recognize(r, c)
 	switch {
@@ -107,9 +108,6 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	}
 	defer end()
 	prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
-	if _, named := f.names.of(r); named {
-		prefix = "" // the host name is passed on too
-	}
 	var s *server.Server
 	var leave func()
 	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
@@ -135,6 +133,13 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		}
 		if who.user != nil {
 			r = server.WithVisitor(r, who.user)
+		}
+		if !server.Lasts(r) {
+			stand, err := f.seats.sit(r.Context(), c.name)
+			if err != nil {
+				return // the client has gone
+			}
+			defer stand()
 		}
 		s.ServeHTTP(w, r)
 	}
