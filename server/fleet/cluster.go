@@ -26,6 +26,8 @@ type cluster struct {
 	id    string // of the database
 	alarm alarm  // when the reconciler has to look at it
 
+	version int64 // the newest resourceVersion of its object that is known; f.mu protects it
+
 	mu       sync.Mutex
 	made     bool        // it has its database
 	running  *running    // nil while it sleeps

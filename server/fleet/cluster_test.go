@@ -271,3 +271,22 @@ func BenchmarkAsleep(b *testing.B) {
 		b.ReportMetric(float64(goroutines), "goroutines")
 	}
 }
+
+// TestOlderObject checks that what is read late of a deleted Cluster does not take the place of a new one of its name.
+func TestOlderObject(t *testing.T) {
+	f := newTestFleet(t, func(*cluster) error { return nil }, func(*cluster) {})
+	object := func(uid types.UID, version string) *v1alpha1.Cluster {
+		return &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "a", UID: uid, ResourceVersion: version}}
+	}
+	f.known(object("old", "5"))
+	c := f.known(object("new", "7"))
+	if got := f.known(object("old", "6")); got != nil || f.find(c.name) != c {
+		t.Errorf("an older object got %v", got)
+	}
+	_, leave, err := c.enter(t.Context(), false)
+	harness.Must(t, err)
+	leave()
+	if f.known(object("new", "9")) != c {
+		t.Error("a change of an object got another cluster")
+	}
+}

@@ -343,7 +343,6 @@ func testForkRights(t *testing.T, h *fleetHost) {
 func testAdministrators(t *testing.T, h *fleetHost) {
 	alice := `{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}`
 	c := h.made(t, "a", `{"administrators": [`+alice+`]}`)
-	config := h.Config(t)
 	text, log, code := sqube.Run(t, []string{"kubeconfig", "--data-dir", h.DataDir, "--user", "alice"})
 	if code != 0 {
 		t.Fatal(log)
