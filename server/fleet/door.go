@@ -87,6 +87,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	who := f.guard.recognize(r, c)
 	switch {
 	case who == nil:
+		refusedRequests.WithLabelValues(refusedUnauthorized).Inc()
 		f.guard.refuse.ServeHTTP(w, r)
 		return
 	case c == nil && who.user != nil:
@@ -96,6 +97,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewTooManyRequests("too many requests without proof of their user wake clusters, please try again later", 1))
 		return
 	case c == nil:
+		refusedRequests.WithLabelValues(refusedUnauthorized).Inc()
 		f.guard.refuse.ServeHTTP(w, r)
 		return
 	}
@@ -107,6 +109,7 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	watches := server.Watches(r)
 	end, err := c.limited().begin(watches)
 	if err != nil {
+		refusedRequests.WithLabelValues(refusedLimit).Inc()
 		codecs.WriteError(w, r, err)
 		return
 	}
@@ -128,10 +131,12 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	case errors.Is(err, errGone):
 		codecs.WriteError(w, r, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), c.name.String()))
 	case err != nil:
+		refusedRequests.WithLabelValues(refusedAsleep).Inc()
 		// The log has the error, which may name files.
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up now: its status.message says why"))
 	default:
 		defer leave()
+		defer c.traffic.begin(watches)()
 		if watches {
 			defer c.watching(r)()
 		}
