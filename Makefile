@@ -150,10 +150,24 @@ accuracy: build kubectl upstream etcd ## try changes, make them in a real cluste
 	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl \
 		go test ./test/trials/accuracy -run TestAccuracy -count 1 -v -timeout 20m -upstream $(CURDIR)/bin/upstream
 
+# Where `make conformance` plays the specs: server, cluster, or cluster/sqlite, for example.
+PLACE ?=
+
 # The copies of go.mod and go.sum add what these programs need and sqube does not.
 upstream: ## build kube-apiserver, kube-controller-manager and kube-scheduler into bin/upstream
 	@mkdir -p bin/upstream && cp go.mod bin/upstream.mod && cp go.sum bin/upstream.sum
 	@$(GOBUILD) -mod=mod -modfile bin/upstream.mod -o bin/upstream/ $(addprefix k8s.io/kubernetes/cmd/kube-,apiserver controller-manager scheduler)
+
+# Upstream's e2e specs, and what runs them at once.
+e2e-programs:
+	@mkdir -p bin/upstream && cp go.mod bin/e2e.mod && cp go.sum bin/e2e.sum
+	@go mod edit -require k8s.io/sample-apiserver@$(subst v1,v0,$(K8S)) bin/e2e.mod
+	@go test -c -ldflags "-s -w" -mod=mod -modfile bin/e2e.mod -o bin/upstream/e2e.test k8s.io/kubernetes/test/e2e
+	@go build -ldflags "-s -w" -mod=mod -modfile bin/e2e.mod -o bin/upstream/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+
+conformance: build kubectl e2e-programs bin/withpostgres ## play upstream's e2e specs on a server and inside a hosted cluster, on both engines: see test/conformance
+	SQUBE_BIN=$(CURDIR)/bin/sqube SQUBE_KUBECTL=$(CURDIR)/bin/kubectl bin/withpostgres \
+		go test ./test/conformance -run 'TestConformance/$(PLACE)' -count 1 -v -timeout 3h -e2e $(CURDIR)/bin/upstream
 
 # From the module that pins the servers of the benchmark.
 etcd:
@@ -195,7 +209,7 @@ compare: ## send requests to sqube and to kube-apiserver and print every differe
 gates: build ## flip every feature gate alone, in each version that can be emulated: see test/serve/gates_test.go
 	SQUBE_BIN=$(CURDIR)/bin/sqube go test ./test/serve -run TestFeatureGates -count 1 -timeout 2h -every-gate
 
-nightly: compare accuracy postgres-versions controller-runtime gates fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
+nightly: compare conformance accuracy postgres-versions controller-runtime gates fuzz robustness ## run what takes too long for every merge; test/compare builds kube-apiserver and etcd
 
 ##@ Release
 
@@ -288,4 +302,4 @@ man:
 bin/withpostgres: FORCE
 	@mkdir -p bin && go build -o $@ ./test/harness/withpostgres
 
-.PHONY: help run build kubectl helm upstream etcd accuracy test check race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE
+.PHONY: help run build kubectl helm upstream etcd e2e-programs conformance accuracy test check race unit e2e fuzz postgres-versions robustness skew scenarios controller-runtime gates lint bench record fixture compare nightly generate kubernetes verify clean gcc curl patroni pgbouncer chromium promtool buildah systemd rpm man nfpm dist dist-test FORCE

@@ -15,12 +15,14 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/sqube/sqube/server/admission"
 	"github.com/sqube/sqube/server/aggregation"
 	"github.com/sqube/sqube/server/controllers"
 	"github.com/sqube/sqube/server/crd"
 	"github.com/sqube/sqube/server/handlers"
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/resources"
 )
 
@@ -172,6 +174,9 @@ func newAggregation(b *base, a *apis, hooks webhookClient) (*aggregation.Aggrega
 		Options: b.options.Aggregation, Loopback: b.loopback.Config(), Informers: b.informers, InformersStop: b.phase.running.Done(), Resolver: hooks.services,
 		Discovery: a.discovery, BuiltIn: a.builtIn(), Definitions: a.crd.Informer(), Defined: a.crd.Defined(), Installed: a.installed,
 		Dial: &transport.DialHolder{Dial: hooks.transport.DialContext}, InMemory: b.options.filesInMemory(), Resync: b.options.resync(), ReadOnly: b.options.ReadOnly != "",
+		Feed: b.feed, Source: func() informer.Source {
+			return versioned(b, a, apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"), nil)
+		},
 	}
 	if !b.options.mayCallServices() {
 		config.Refusal = b.options.refusal("aggregated API servers", "'*'")

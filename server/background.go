@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/kubernetes/pkg/controlplane/controller/clusterauthenticationtrust"
@@ -35,7 +36,7 @@ type background struct {
 
 func newBackground(ctx context.Context, b *base, s *security, a *apis) (_ *background, err error) {
 	made := &background{}
-	b.informers.Source = func(resource schema.GroupVersionResource) informer.Source { return versioned(b, a, resource) }
+	b.informers.Source = func(resource schema.GroupVersionResource) informer.Source { return versioned(b, a, resource, nil) }
 	if o := b.options; o.fair() {
 		made.fairness = utilflowcontrol.New(b.informers, b.client.FlowcontrolV1(), o.MaxInFlight+o.MaxMutatingInFlight)
 	}
@@ -109,6 +110,9 @@ func newControllers(b *base, s *security, a *apis) (c controllers.Config, err er
 		Loopback: b.loopback.Config(), LoopbackOf: b.loopback.ConfigOf, Informers: b.informers, InformersStop: b.phase.running.Done(),
 		Discovery: a.discovery, Empty: emptyHere(b, a), Sleep: whileEmpty(b, a), Written: b.written.done,
 		Metadata: func(resource schema.GroupVersionResource) informer.Source { return metadata(b, a, resource) }, Feed: b.feed,
+		Selected: func(resource schema.GroupVersionResource, selector fields.Selector) informer.Source {
+			return versioned(b, a, resource, selector)
+		},
 		RootCA: rootCA, ServiceAccountKey: s.accounts.Key, Seldom: o.seldom(),
 	}, nil
 }

@@ -13,15 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/client-go/kubernetes/scheme"
-	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
-
-	"github.com/sqube/sqube/server/handlers"
-	"github.com/sqube/sqube/server/informer"
-	"github.com/sqube/sqube/sqlstore/apistorage"
 )
 
 // podSlimmer reduces the pods that the shared informers hold. Pods are most of a cluster's objects, and their readers here
@@ -239,58 +231,6 @@ func (s *Server) startInformers() error {
 	slices.Sort(flags)
 	return fmt.Errorf("the server needs %s, which it does not serve: add --runtime-config=%s, with --emulated-version also --runtime-config-emulation-forward-compatible, or leave the feature gates off that need it",
 		strings.Join(missing, ", "), strings.Join(slices.Compact(flags), ","))
-}
-
-// versioned returns how informers read the objects of a resource in their Go type; nil if this server does not store them.
-func versioned(b *base, a *apis, resource schema.GroupVersionResource) informer.Source {
-	stored, store, kind := storageHere(b, a, resource)
-	if stored == nil {
-		return nil
-	}
-	scheme := legacyscheme.Scheme
-	if resource.Group == apiregistration.GroupName {
-		scheme = aggregatorscheme.Scheme
-	}
-	return stored.Versioned(scheme, kind, store.Decorator)
-}
-
-// metadata returns how informers read the metadata of a resource's objects; nil if this server does not store them.
-func metadata(b *base, a *apis, resource schema.GroupVersionResource) informer.Source {
-	if stored, _, _ := storageHere(b, a, resource); stored != nil {
-		return stored.Metadata()
-	}
-	if _, ok := storedHere(b, a, resource); !ok {
-		return nil
-	}
-	return a.crd.Metadata(resource)
-}
-
-// storageHere returns where this server stores the objects of a resource, unless that is a custom one, and their kind.
-func storageHere(b *base, a *apis, resource schema.GroupVersionResource) (*apistorage.Storage, *registry.Store, schema.GroupVersionKind) {
-	var none schema.GroupVersionKind
-	if a.aggregation.Proxies(resource.GroupVersion()) {
-		return nil, nil, none
-	}
-	for _, group := range a.groups {
-		if group.Name != resource.Group {
-			continue
-		}
-		info, err := group.Info()
-		if err != nil {
-			return nil, nil, none
-		}
-		made := info.VersionedResourcesStorageMap[resource.Version][resource.Resource]
-		if made == nil {
-			return nil, nil, none
-		}
-		store := handlers.StoreOf(made)
-		kinds, _, err := info.Scheme.ObjectKinds(made.New())
-		if store == nil || err != nil {
-			return nil, nil, none
-		}
-		return apistorage.Of(store.Storage.Storage), store, resource.GroupVersion().WithKind(kinds[0].Kind)
-	}
-	return nil, nil, none
 }
 
 // whileEmpty returns controllers.Config.Sleep.

@@ -64,7 +64,7 @@ func root() *cobra.Command {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sqube"}
 	}
 	cmd.SetFlagErrorFunc(flagErrors)
-	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), tryCommand(), mirrorCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), confirmCommand(), applyCommand(), deleteCommand(), txCommand(), consoleCommand(), mcpCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), migrateCommand(), backupCommand(), restoreCommand(), importCommand(), copyCommand(), tryCommand(), mirrorCommand(), historyCommand(), showCommand(), changesCommand(), blameCommand(), diffCommand(), undoCommand(), confirmCommand(), applyCommand(), deleteCommand(), txCommand(), consoleCommand(), mcpCommand(), checkCommand(), kubeconfigCommand(), tokenCommand(), certsCommand(), configCommand(), hostedCommand(), versionCommand())
 	cmd.AddCommand(envtestCommand(), envtestEtcdCommand(), manCommand())
 	return cmd
 }

@@ -17,17 +17,21 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	"k8s.io/component-base/metrics/legacyregistry"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	apiservices "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
 	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/server/pki"
 	"github.com/sqube/sqube/server/startup"
 )
@@ -65,6 +69,9 @@ type Config struct {
 	Tracing trace.TracerProvider
 	// InMemory is that of pki.Options.
 	InMemory bool
+	// Feed feeds the informer of APIServices, from the source that Source returns.
+	Feed   *informer.Feed
+	Source func() informer.Source
 	// Resync is how often the controllers reconcile every APIService; 0 for only when something changes.
 	Resync time.Duration
 }
@@ -104,6 +111,10 @@ func New(c Config) (*Aggregator, error) {
 	}
 	prioritize(c.Discovery)
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
+	made := apiregistrationinformers.NewAPIServiceInformer(client, 0, cache.Indexers{})
+	factory.InformerFor(&apiregistrationv1.APIService{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer {
+		return informer.New(made, informer.Options{Name: "apiservices", Feed: c.Feed, Source: c.Source, Resync: c.Resync})
+	})
 	services := factory.Apiregistration().V1().APIServices()
 	local, err := localstatus.New(&steady{APIServiceInformer: services}, client.ApiregistrationV1(), gauges)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
@@ -62,7 +63,9 @@ type Config struct {
 	// Metadata returns how informers read the metadata of a resource's objects. It returns nil for one that is not stored here, such as that
 	// of an aggregated API, which they read by requests.
 	Metadata func(schema.GroupVersionResource) informer.Source
-	// Feed feeds the informers of metadata.
+	// Selected returns how informers read the objects of a resource that a field selector matches, nil for one that is not stored here.
+	Selected func(schema.GroupVersionResource, fields.Selector) informer.Source
+	// Feed feeds the informers.
 	Feed *informer.Feed
 	// RootCA is the PEM bundle that verifies this server, published in every namespace.
 	RootCA []byte
@@ -166,7 +169,7 @@ func runBeside(ctx context.Context, c Config, program string, chosen, always []c
 	}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	holders := followProgram(following, clients, program)
+	holders := followProgram(following, c, clients, program)
 	defer func() {
 		stop()
 		for range holders { // until it has stopped

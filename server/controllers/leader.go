@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -176,11 +175,9 @@ const programLeaseDuration = 15
 //
 // As in client-go's leader election, a Lease is held until it has not changed for its duration, by the observer's clock: the times
 // in it are from another machine's clock.
-func followProgram(ctx context.Context, client kubernetes.Interface, program string) <-chan string {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, program).String()
-		}))
+func followProgram(ctx context.Context, c Config, client kubernetes.Interface, program string) <-chan string {
+	factory := c.selected(client, fields.AndSelectors(
+		fields.OneTermEqualSelector("metadata.namespace", metav1.NamespaceSystem), fields.OneTermEqualSelector(metav1.ObjectNameField, program)))
 	informer := factory.Coordination().V1().Leases().Informer()
 	changed := make(chan struct{}, 1)
 	notify := func(any) {

@@ -10,10 +10,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
+	"github.com/sqube/sqube/server/informer"
 	"github.com/sqube/sqube/test/harness"
 )
 
@@ -159,7 +162,7 @@ func TestFollowProgram(t *testing.T) {
 		client := fake.NewClientset()
 		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
 		ctx, cancel := context.WithCancel(t.Context())
-		holders := followProgram(ctx, client, managerProgram)
+		holders := followProgram(ctx, Config{Selected: func(schema.GroupVersionResource, fields.Selector) informer.Source { return nil }}, client, managerProgram)
 		expect := func(what, want string) {
 			t.Helper()
 			select {

@@ -10,12 +10,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+
+	"github.com/sqube/sqube/server/informer"
 )
 
 // runState is shared by the controllers of one call of Run.
@@ -25,6 +28,8 @@ type runState struct {
 	shared *sharedInformers
 	// parts are those of the parts.
 	parts []*sharedInformers
+	// client is kube-controller-manager's.
+	client kubernetes.Interface
 	// narrow are informers with a field selector. They stop with this call of Run.
 	narrow *narrowInformers
 	// discovery reads what is served as the server itself: without any resources, upstream's controllers end the process.
@@ -62,7 +67,8 @@ func newRunState(c Config) (*runState, error) {
 	return &runState{
 		config:    c,
 		shared:    shared,
-		narrow:    &narrowInformers{client: clients, bySelector: map[string]informers.SharedInformerFactory{}},
+		client:    clients,
+		narrow:    &narrowInformers{bySelector: map[string]informers.SharedInformerFactory{}},
 		collector: &collector{made: make(chan struct{})},
 		discovery: discovery,
 		metadata:  newMetadataInformers(clients.metadata, shared, c),
@@ -75,7 +81,6 @@ func newRunState(c Config) (*runState, error) {
 
 // narrowInformers are informers with a field selector, by selector.
 type narrowInformers struct {
-	client     kubernetes.Interface
 	mu         sync.Mutex
 	bySelector map[string]informers.SharedInformerFactory
 }
@@ -88,10 +93,17 @@ func (s *runState) selected(selector fields.Selector) informers.SharedInformerFa
 	if factory, ok := n.bySelector[key]; ok {
 		return factory
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0,
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = key }))
+	factory := s.config.selected(s.client, selector)
 	n.bySelector[key] = factory
 	return factory
+}
+
+// selected returns informers of the objects that a field selector matches. Those of what is not stored here use the client.
+func (c Config) selected(client kubernetes.Interface, selector fields.Selector) *informer.Factory {
+	made := informer.NewFactory(informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = selector.String() })), c.Feed, nil)
+	made.Source = func(resource schema.GroupVersionResource) informer.Source { return c.Selected(resource, selector) }
+	return made
 }
 
 func (n *narrowInformers) all() []informers.SharedInformerFactory {

@@ -120,6 +120,8 @@ type unreadableStorage struct {
 	now *unreadable
 }
 
+func (s unreadableStorage) Unwrap() storage.Interface { return s.Interface }
+
 func (s unreadableStorage) Get(ctx context.Context, key string, o storage.GetOptions, into runtime.Object) error {
 	if s.now.Load() {
 		return apierrors.NewServiceUnavailable("the database is away")

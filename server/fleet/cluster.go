@@ -27,7 +27,7 @@ type cluster struct {
 	alarm alarm  // when the reconciler has to look at it
 
 	mu       sync.Mutex
-	database string      // id, once it is made
+	made     bool        // it has its database
 	running  *running    // nil while it sleeps
 	gone     bool        // it is being deleted, and does not wake up any more
 	member   *membership // nil if it is of no pool
@@ -77,6 +77,8 @@ type running struct {
 var (
 	// errGone means that a cluster is being deleted.
 	errGone = errors.New("the cluster is being deleted")
+	// errStopping means that the host is about to stop.
+	errStopping = errors.New("the server is stopping: try again")
 	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
 	errAbandoned = errors.New("nobody waits for the cluster")
 )
@@ -117,6 +119,10 @@ func (c *cluster) wake(ctx context.Context) (*running, error) {
 		return nil, errGone
 	}
 	r := c.running
+	if r == nil && c.fleet.stops() {
+		c.mu.Unlock()
+		return nil, errStopping
+	}
 	if r == nil {
 		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
 		var running context.Context
@@ -165,11 +171,11 @@ func (c *cluster) run(ctx context.Context, r *running) {
 		c.couldNotWake(err)
 		return
 	}
-	r.last = time.Now()
-	r.noted = r.last
+	now := time.Now()
+	r.last, r.noted = now, now
 	close(r.ready)
 	c.woke(r)
-	r.ring(r.last)
+	r.ring(now)
 	if err := <-running; err != nil {
 		logFailure("a cluster ended with an error", c.name, err)
 		c.tell(func(n *news) {

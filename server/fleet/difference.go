@@ -113,7 +113,8 @@ func (d *differ) at(ctx context.Context, t *changes.Touched, revision int64) (ob
 
 // made reports whether a controller or the server makes an object, which says nothing that others do not.
 func made(resource schema.GroupResource, o *unstructured.Unstructured) bool {
-	return metav1.GetControllerOf(o) != nil || undo.Remade(resource, o) != ""
+	serviceRange := resource == schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"} && o.GetName() == "kubernetes"
+	return serviceRange || metav1.GetControllerOf(o) != nil || undo.Remade(resource, o) != ""
 }
 
 // ownAuthor reports whether a user is the server itself.

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -20,11 +19,10 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = f.others().receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, f.others().receive(r))
 		case inside.URL.Path == console.Path:
 			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
 		case console.Serves(inside.URL.Path) && !console.ServesTrials(inside.URL.Path), preflight(inside):
@@ -43,7 +41,7 @@ func preflight(r *http.Request) bool {
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
 // names no cluster are for none, and the host has nothing there.
 func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *http.Request, ok bool) {
-	if name, ok := f.names.of(r); ok && !passed(r.Context()) {
+	if name, ok := f.names.of(r); ok {
 		return name, r, true
 	}
 	path := r.URL.EscapedPath() // in which a slash in a name is none
@@ -80,10 +78,8 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	case <-r.Context().Done():
 		return
 	}
+	r = f.others().receive(r)
 	c := f.find(name)
-	if f.others() != nil { // with what says who has sent it, which the guard removes
-		r = r.WithContext(context.WithValue(r.Context(), originalKey{}, r.Header.Clone()))
-	}
 	who := f.guard.recognize(r, c)
 	switch {
 	case who == nil:
@@ -114,11 +110,14 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		return
 	}
 	defer end()
-	peers, prefix := f.others(), PathPrefix+c.name.Namespace+"/"+c.name.Name
+	prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
+	if _, named := f.names.of(r); named {
+		prefix = "" // the host name is passed on too
+	}
 	var s *server.Server
 	var leave func()
 	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
-		if peers.passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
+		if f.others().passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
 			return
 		}
 		if watches && c.await(r) {

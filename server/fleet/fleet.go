@@ -58,10 +58,10 @@ type Fleet struct {
 	names    names
 	began    sync.Once
 	hosting  chan struct{} // closed when the clusters are known
+	peers    *peers        // nil if no other server uses the database
 	stopping chan struct{} // closed when no cluster wakes up any more
 	events   chan *corev1.Event
 	claimed  *claims
-	peers    *peers // nil if no other server uses the database
 }
 
 // New returns a fleet of no clusters.
@@ -143,6 +143,16 @@ func (f *Fleet) stopAll(ctx context.Context) {
 	stopping.Wait()
 }
 
+// stops reports whether no cluster wakes up any more.
+func (f *Fleet) stops() bool {
+	select {
+	case <-f.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
 // find returns a cluster, nil if there is none.
 func (f *Fleet) find(name types.NamespacedName) *cluster {
 	f.mu.RLock()
@@ -167,6 +177,9 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	}
 	c.identify(o)
 	f.joinPool(c, o)
+	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.awake() { // on another server
+		c.unpark()
+	}
 	return c
 }
 

@@ -35,7 +35,7 @@ type keyring struct {
 func (c *cluster) identify(o *v1alpha1.Cluster) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.database, c.keys.anonymous = o.Status.Database, o.Spec.Anonymous
+	c.made, c.keys.anonymous = o.Status.Database != "", o.Spec.Anonymous
 	if c.keys.CA == nil { // of one that has been awake here, more is known
 		c.keys.Keyring = server.Keyring{CA: o.Status.ClientKey, Accounts: o.Status.AccountKey}
 	}

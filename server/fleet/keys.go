@@ -27,15 +27,12 @@ func secretOf(ctx context.Context, store *sqlstore.Store) ([]byte, error) {
 			return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
 		}
 		if record != nil {
-			secret, err := base64.StdEncoding.DecodeString(string(record.Value))
-			if err != nil {
-				return nil, fmt.Errorf("reading the secret of the fleet: %w", err)
-			}
-			return secret, nil
+			return base64.StdEncoding.DecodeString(string(record.Value))
 		}
 		secret := make([]byte, secretSize)
-		_, _ = rand.Read(secret)                                                                                   // never fails
-		w := sqlstore.Internal(secretResource, secretName, nil, []byte(base64.StdEncoding.EncodeToString(secret))) // Postgres stores text
+		_, _ = rand.Read(secret)                          // never fails
+		text := base64.StdEncoding.EncodeToString(secret) // Postgres stores text
+		w := sqlstore.Internal(secretResource, secretName, nil, []byte(text))
 		w.UID = secretName
 		if _, err := store.Write(ctx, w); err != nil && !errors.Is(err, sqlstore.ErrConflict) {
 			return nil, fmt.Errorf("writing the secret of the fleet: %w", err)

@@ -89,14 +89,17 @@ func (c *cluster) inspect(r *running) {
 
 // slept tells that the cluster has fallen asleep.
 func (c *cluster) slept(r *running) {
+	r.mu.Lock()
+	last := r.last
+	if !r.asked {
+		last = time.Time{}
+	}
+	r.mu.Unlock()
 	c.mu.Lock()
 	if c.news == nil {
 		c.news = &news{}
 	}
-	c.news.phase, c.news.last = v1alpha1.PhaseAsleep, r.last
-	if !r.asked {
-		c.news.last = time.Time{}
-	}
+	c.news.phase, c.news.last = v1alpha1.PhaseAsleep, last
 	found, gone := c.news.asleep, c.gone
 	c.mu.Unlock()
 	if gone || found == nil {

@@ -198,12 +198,14 @@ func (i *Informer) fill(store *sqlstore.Store) {
 // list reads the collection. Objects that the indexer has already are those of the indexer.
 func (i *Informer) list(store *sqlstore.Store) (objects map[string]any, revision int64, err error) {
 	objects = map[string]any{}
-	revision, err = walk(i.ctx, store, sqlstore.Query{Resource: i.source.Resource()}, func(r *sqlstore.Record) (err error) {
+	revision, err = walk(i.ctx, store, sqlstore.Query{Resource: i.source.Resource(), Terms: i.source.Terms()}, func(r *sqlstore.Record) (err error) {
 		known, ok, _ := i.GetIndexer().GetByKey(r.Key)
 		if !ok || version(known) != strconv.FormatInt(r.Revision, 10) {
-			known, err = i.read(i.ctx, r)
+			known, err = i.read(r)
 		}
-		objects[r.Key] = known
+		if known != nil {
+			objects[r.Key] = known
+		}
 		return err
 	})
 	return objects, revision, err
@@ -211,10 +213,12 @@ func (i *Informer) list(store *sqlstore.Store) (objects map[string]any, revision
 
 // List returns the objects of a source in a namespace, as they are now.
 func (f *Feed) List(ctx context.Context, source Source, namespace string) (objects []runtime.Object, err error) {
-	q := sqlstore.Query{Resource: source.Resource(), Prefix: namespace + "/"}
+	q := sqlstore.Query{Resource: source.Resource(), Prefix: namespace + "/", Terms: source.Terms()}
 	_, err = walk(ctx, f.store, q, func(r *sqlstore.Record) error {
 		object, err := source.Object(ctx, r)
-		objects = append(objects, object)
+		if object != nil {
+			objects = append(objects, object)
+		}
 		return err
 	})
 	return objects, err

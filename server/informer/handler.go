@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // notification is one call of a handler.
@@ -107,7 +109,7 @@ func (h *handler) take() []notification {
 
 // call calls the handler. Like upstream, a handler that panics ends the process, unless that is turned off; then it gets the next notification.
 func (h *handler) call(n notification) {
-	defer utilruntime.HandleCrashWithContext(context.Background())
+	defer utilruntime.HandleCrashWithContext(klog.NewContext(context.Background(), ptr.Deref(h.options.Logger, klog.Background())))
 	switch n.does {
 	case adds:
 		h.handler.OnAdd(n.after, n.initial)

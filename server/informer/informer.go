@@ -27,7 +27,9 @@ import (
 type Source interface {
 	// Resource is the resource as the store names it.
 	Resource() sqlstore.Resource
-	// Object returns the object of a record. Nothing else refers to it.
+	// Terms are conditions that the record of every object fulfills that is not left out.
+	Terms() []sqlstore.Term
+	// Object returns the object of a record, or nil if it is left out. Nothing else refers to it.
 	Object(context.Context, *sqlstore.Record) (runtime.Object, error)
 }
 
@@ -202,25 +204,22 @@ func (i *Informer) apply(c *sqlstore.Change, deleted bool) error {
 	}
 	indexer := i.GetIndexer()
 	before, known, err := indexer.GetByKey(c.Record.Key)
-	if err != nil {
-		return err
+	var after any // nil for none
+	if err == nil && !deleted {
+		after, err = i.read(&c.Record)
 	}
-	var after any
 	switch {
-	case deleted && !known:
-	case deleted:
-		after = last(before, c.Record.Revision)
-		if err = indexer.Delete(after); err == nil {
-			i.tell(notification{does: deletes, before: after})
-		}
-	default:
-		if after, err = i.read(i.ctx, &c.Record); err != nil {
-			return err
-		}
+	case err != nil:
+	case after != nil:
 		if err = indexer.Update(after); err == nil && known {
 			i.tell(notification{does: updates, before: before, after: after})
 		} else if err == nil {
 			i.tell(notification{does: adds, after: after})
+		}
+	case known:
+		gone := last(before, c.Record.Revision)
+		if err = indexer.Delete(gone); err == nil {
+			i.tell(notification{does: deletes, before: gone})
 		}
 	}
 	if err == nil {
@@ -229,11 +228,14 @@ func (i *Informer) apply(c *sqlstore.Change, deleted bool) error {
 	return err
 }
 
-// read returns the object of a record as the indexer has it.
-func (i *Informer) read(ctx context.Context, r *sqlstore.Record) (any, error) {
-	object, err := i.source.Object(ctx, r)
-	if err != nil || i.transform == nil {
-		return object, err
+// read returns the object of a record as the indexer has it; nil if it is left out.
+func (i *Informer) read(r *sqlstore.Record) (any, error) {
+	object, err := i.source.Object(i.ctx, r)
+	if err != nil || object == nil {
+		return nil, err
+	}
+	if i.transform == nil {
+		return object, nil
 	}
 	return i.transform(object)
 }

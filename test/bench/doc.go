@@ -23,6 +23,8 @@
 //	go run ./test/bench history                           # what it costs to keep history, and to read it
 //	go run ./test/bench --peers etcd large-objects        # memory for 10,000 custom resources of 100 KiB of which only metadata is read
 //	go run ./test/bench transactions                      # 500 ConfigMaps, and the objects of a chart, in transactions and in as many requests
+//	go run ./test/bench fleet                             # 10,000 clusters that sleep and 500 that are awake in one server: creating,
+//	                                                      # memory, waking, forks, and a neighbour that floods
 //	go run ./test/bench finished                          # 60,000 pods that have ended, in one namespace: reads, and ways to delete them
 //	go run ./test/bench hold etcd [FLAG…]                 # starts one server, prints its kubeconfig and where its state is, waits for ^C
 //

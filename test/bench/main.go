@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		return err
 	}
 	o.plane = suite.plane
-	o.floor = o.floor && !o.plane.runs
+	o.floor = o.floor && !o.plane.runs && !o.plane.clusters
 	return measureAll(ctx, o, suite, out)
 }
 

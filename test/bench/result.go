@@ -81,6 +81,7 @@ type result struct {
 	Sizes []figure `json:"megabytes,omitempty"`
 
 	crowdFigures
+	fleetFigures
 }
 
 // figure is a measurement, printed with at most three decimals.

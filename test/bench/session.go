@@ -25,6 +25,7 @@ type session struct {
 	cluster   *cluster      // nil if there is no control plane
 	scale     scaleRun
 	past      pastRun
+	fleet     fleetRun
 	bare      result   // what the server of definitions takes without them
 	missed    []string // targets
 }
@@ -38,6 +39,7 @@ func measure(ctx context.Context, s *server, sizes sizes, suite suite, round int
 	session := &session{server: s, dialer: dialer, sizes: sizes}
 	defer session.closeWatches()
 	defer func() { session.cluster.close() }()
+	defer session.closeFleet()
 	var results []result
 	for _, p := range suite.phases(sizes) {
 		if s.ReadOnly && !p.floor {

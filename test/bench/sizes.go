@@ -20,16 +20,19 @@ type sizes struct {
 	Idlers      int           // idle watches of `bench watches`
 	Idle        time.Duration // observation of a server without load
 	Rest        time.Duration // before a server is observed without load
-	Objects     int           // ConfigMaps of `bench size`
+	Objects     int           // ConfigMaps of `bench size`, and of the largest cluster of `bench fleet`
 	Definitions int           // of `bench definitions`
 	DefinedBy   []string      // their files; empty for generated ones
 	Updates     int           // of the 2,000 objects of `bench churn`
 	Retention   time.Duration // of their versions in the end, and of those in `bench scale`
 	Settle      time.Duration // before requests or the database are measured
-	Duration    time.Duration // of the steady load of `bench scale`, and of the Leases of `bench wear`
+	Duration    time.Duration // of the steady load of `bench scale` and `bench fleet`, and of the Leases of `bench wear`
 	Replicas    int           // of each of its Deployments
 	Pace        int           // its pods that start or end per second
 	Clients     int           // at once, at most, of `bench clients`
+	Clusters    int           // of `bench fleet` that sleep
+	Awake       int           // of them that are awake, with a client each
+	Waking      int           // of them that wake at once
 	Strict      bool          // a missed target fails the run
 	Profiles    string        // folder for CPU profiles of each phase; empty for none
 }
@@ -38,7 +41,7 @@ var defaultSizes = sizes{
 	Pods: 10_000, Nodes: 1_000, Writes: 6_000, Gets: 10_000, Lists: 5, Customs: 3_000, ObjectBytes: 100 << 10, Watchers: 100, Events: 500, Idlers: 10_000,
 	Idle: 20 * time.Second, Rest: 5 * time.Second, Objects: 100_000, Definitions: 1_000,
 	Updates: 20_000, Retention: 10 * time.Second, Settle: time.Minute,
-	Duration: time.Minute, Replicas: 30, Pace: 20, Clients: 1000, Strict: true,
+	Duration: time.Minute, Replicas: 30, Pace: 20, Clients: 1000, Clusters: 10_000, Awake: 500, Waking: 200, Strict: true,
 }
 
 // quickSizes make a run take seconds, enough to check that every phase works.
@@ -46,7 +49,7 @@ var quickSizes = sizes{
 	Pods: 100, Nodes: 20, Writes: 80, Gets: 80, Lists: 1, Customs: 20, ObjectBytes: 10 << 10, Watchers: 5, Events: 10, Idlers: 100,
 	Idle: time.Second / 5, Rest: time.Second / 10, Objects: 200, Definitions: 5,
 	Updates: 500, Retention: time.Second, Settle: 5 * time.Second,
-	Duration: 4 * time.Second, Replicas: 10, Pace: 20, Clients: 40,
+	Duration: 4 * time.Second, Replicas: 10, Pace: 20, Clients: 40, Clusters: 10, Awake: 4, Waking: 4,
 }
 
 // flags defines a flag for each of the sizes that a user may choose. The defaults are the current values.
@@ -63,20 +66,23 @@ func (s *sizes) flags(fs *flag.FlagSet) {
 	fs.IntVar(&s.Events, "events", s.Events, "creates that each of these watchers sees")
 	fs.IntVar(&s.Idlers, "idle-watches", s.Idlers, "watches without events of watches, on shared connections and on their own")
 	fs.DurationVar(&s.Idle, "idle", s.Idle, "how long to observe an idle server")
-	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them")
+	fs.IntVar(&s.Objects, "objects", s.Objects, "ConfigMaps of size, which compares the cost of work on them with that on 1% of them, and of the largest cluster of fleet")
 	fs.IntVar(&s.Definitions, "definitions", s.Definitions, "definitions that definitions makes, and a tenth and a hundredth of them before")
 	fs.Func("definitions-from", "folder of YAML files, each with one CustomResourceDefinition, that definitions makes instead of generated ones, in the order of their names", s.definitionFiles)
 	fs.IntVar(&s.Updates, "updates", s.Updates, "updates that churn makes")
 	fs.DurationVar(&s.Retention, "retention", s.Retention, "for how long scale keeps versions, and churn in the end")
-	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale measures steady load, and wear renews Leases")
+	fs.DurationVar(&s.Duration, "duration", s.Duration, "for how long scale and fleet measure steady load, and wear renews Leases")
 	fs.IntVar(&s.Replicas, "replicas", s.Replicas, "pods of each Deployment of scale")
 	fs.IntVar(&s.Pace, "pace", s.Pace, "pods that scale starts or ends per second")
+	fs.IntVar(&s.Clusters, "clusters", s.Clusters, "clusters of fleet that sleep")
+	fs.IntVar(&s.Awake, "awake", s.Awake, "clusters of fleet that are awake, with a client each")
+	fs.IntVar(&s.Waking, "waking", s.Waking, "clusters of fleet that wake at once")
 	fs.DurationVar(&s.Settle, "settle", s.Settle, "how long churn waits before it measures requests or the database")
 }
 
 // validate rejects sizes that a phase can't run with.
 func (s sizes) validate() error {
-	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.ObjectBytes, s.Watchers, s.Events, s.Idlers, s.Objects, s.Definitions, s.Updates, s.Replicas, s.Pace} {
+	for _, n := range []int{s.Pods, s.Nodes, s.Writes, s.Gets, s.Lists, s.Customs, s.ObjectBytes, s.Watchers, s.Events, s.Idlers, s.Objects, s.Definitions, s.Updates, s.Replicas, s.Pace, s.Clusters, s.Awake, s.Waking} {
 		if n < 1 || n > 1_000_000 {
 			return fmt.Errorf("sizes must be between 1 and 1,000,000, not %d", n)
 		}

@@ -51,6 +51,9 @@ func prepareSqube(ctx context.Context, o options, b *binaries, engine string, s 
 	if o.plane.runs {
 		flags = append(flags, "--control-plane", "--service-cluster-ip-range", "10.0.0.0/16")
 	}
+	if o.plane.clusters {
+		flags = append(flags, "--clusters")
+	}
 	if o.plane.retention {
 		flags = append(flags, "--retention", o.sizes.Retention.String())
 	}

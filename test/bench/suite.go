@@ -33,6 +33,7 @@ var suites = []suite{
 	{name: "definitions", phases: definitionPhases, sizes: func(s *sizes) { s.Rest = 20 * time.Second }},
 	{name: "large-objects", phases: largePhases, sizes: func(s *sizes) { s.Customs, s.Rest = 10_000, 20*time.Second }},
 	{name: "finished", phases: finishedPhases, sizes: func(s *sizes) { s.Pods = 60_000 }},
+	{name: "fleet", phases: fleetPhases, plane: plane{clusters: true}, sizes: func(s *sizes) { s.Objects = 10_000 }},
 	// Kubernetes' SLOs, as far as a small machine can simulate them: as many pods per node, and as many that start or end per second, as
 	// Kubernetes itself is tested with.
 	{name: "scale", phases: scalePhases, plane: plane{runs: true, nodes: true, replicas: true, retention: true}, sizes: func(s *sizes) {
@@ -57,6 +58,7 @@ type plane struct {
 	nodes    bool // nodes, each with its own token
 	replicas bool // on Postgres, a second server on the same database
 
+	clusters  bool // that it hosts; only sqube has them
 	retention bool // versions are kept for as long as the sizes say
 }
 
