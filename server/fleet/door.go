@@ -35,7 +35,8 @@ func (f *Fleet) Door(next http.Handler) http.Handler {
 
 // preflight reports whether a browser asks whether it may send a request (CORS).
 func preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Authorization") == ""
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Authorization") == "" &&
+		(r.TLS == nil || len(r.TLS.PeerCertificates) == 0)
 }
 
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
