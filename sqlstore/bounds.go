@@ -15,7 +15,7 @@ type Bounds struct {
 	// Objects is how many objects there may be. A create beyond it is refused.
 	Objects Bound
 	// Bytes is how large the database may be. Beyond it, creates are refused, and updates except those of objects that are being deleted;
-	// a tenth beyond it, these too. The size is measured at most once a second.
+	// a tenth beyond it, these too. The size is measured at most once a second, and estimated in between.
 	Bytes Bound
 }
 
@@ -142,6 +142,7 @@ func (s *Store) remeasure() {
 
 // counted notes a change that was committed.
 func (b *bounds) counted(c *Change) {
+	b.bytes.Add(int64(len(c.Value))) // until it is measured again
 	switch {
 	case c.Resource.Group == InternalGroup:
 	case c.Operation == dialect.Create:
