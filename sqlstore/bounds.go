@@ -142,7 +142,7 @@ func (s *Store) remeasure() {
 
 // counted notes a change that was committed.
 func (b *bounds) counted(c *Change) {
-	b.bytes.Add(int64(len(c.Value))) // until it is measured again
+	b.bytes.Add(int64(len(c.Record.Value))) // until it is measured again
 	switch {
 	case c.Resource.Group == InternalGroup:
 	case c.Operation == dialect.Create:
