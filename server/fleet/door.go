@@ -22,7 +22,7 @@ func (f *Fleet) Door(next http.Handler) http.Handler {
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
-			next.ServeHTTP(w, f.others().receive(r))
+			next.ServeHTTP(w, r)
 		case inside.URL.Path == console.Path:
 			http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
 		case console.Serves(inside.URL.Path) && !console.ServesTrials(inside.URL.Path), preflight(inside):
@@ -79,7 +79,6 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	case <-r.Context().Done():
 		return
 	}
-	r = f.others().receive(r)
 	c := f.find(name)
 	who := f.guard.recognize(r, c)
 	switch {
@@ -112,9 +111,6 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	}
 	defer end()
 	prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
-	if _, named := f.names.of(r); named {
-		prefix = "" // the host name is passed on too
-	}
 	var s *server.Server
 	var leave func()
 	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
