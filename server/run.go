@@ -60,6 +60,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 	}
 
+	if s.options.Hosted != nil { // others live in the process
+		tasks.panicked = fail
+	}
 	if err := s.audit.Start(); err != nil {
 		return err
 	}
