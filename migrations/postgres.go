@@ -3,12 +3,12 @@ package migrations
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
-	"path"
 	"regexp"
 	"strings"
 
@@ -121,39 +121,26 @@ func lockPostgres(ctx context.Context, db *sql.DB) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// Remaining returns a script that brings a schema from the step current to the newest, and records that. It runs in a transaction of the
-// caller, and creates what it needs in the current schema.
-func Remaining(engine Engine, current uint) (string, error) {
-	steps, err := fs.Glob(files, string(engine)+"/*.up.sql") // sorted
-	if err != nil {
-		return "", err
-	}
-	var script strings.Builder
-	script.WriteString("CREATE TABLE IF NOT EXISTS schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL);\n" +
-		"ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS release text;\n")
-	newest := uint(0)
-	for _, step := range steps {
-		if _, err := fmt.Sscanf(path.Base(step), "%d_", &newest); err != nil {
-			return "", err
-		}
-		if newest <= current {
-			continue
-		}
-		text, err := files.ReadFile(step)
-		if err != nil {
-			return "", err
-		}
-		script.Write(text)
-		script.WriteString(";\n")
-	}
-	fmt.Fprintf(&script, "DELETE FROM schema_migrations;\nINSERT INTO schema_migrations (version, dirty, release) VALUES (%d, false, '%s')",
-		newest, strings.ReplaceAll(Release, "'", "''"))
-	return script.String(), nil
+//go:embed postgres.sql
+var wholePostgres string
+
+// WholePostgres returns a script that makes the schema of the newest step in an empty schema of Postgres, with less work than the steps. It
+// runs in a transaction of the caller.
+func WholePostgres() (string, error) {
+	newest, err := Newest(Postgres)
+	return "CREATE TABLE schema_migrations (version bigint NOT NULL PRIMARY KEY, dirty boolean NOT NULL, release text);\n" + wholePostgres + recorded(newest), err
 }
 
-// Remaining is the script for a schema with this status, "" if it is up to date. It returns ErrNewer if the schema is newer.
-func (s Status) Remaining(engine Engine) (string, error) {
-	newest, err := Newest(engine)
+// recorded returns the statements that record that a step is the last one applied.
+func recorded(step uint) string {
+	return fmt.Sprintf("DELETE FROM schema_migrations;\nINSERT INTO schema_migrations (version, dirty, release) VALUES (%d, false, '%s')",
+		step, strings.ReplaceAll(Release, "'", "''"))
+}
+
+// RemainingPostgres returns a script of the steps that a schema of Postgres with this status lacks, "" if it is up to date. It runs in a
+// transaction of the caller. It returns ErrNewer if the schema is newer.
+func (s Status) RemainingPostgres() (string, error) {
+	newest, err := Newest(Postgres)
 	s.Newest = newest
 	switch {
 	case err != nil:
@@ -165,5 +152,18 @@ func (s Status) Remaining(engine Engine) (string, error) {
 	case s.Interrupted:
 		s.Current--
 	}
-	return Remaining(engine, s.Current)
+	steps, err := fs.Glob(files, string(Postgres)+"/*.up.sql") // sorted
+	if err != nil {
+		return "", err
+	}
+	var script strings.Builder
+	for _, step := range steps[s.Current:] {
+		text, err := files.ReadFile(step)
+		if err != nil {
+			return "", err
+		}
+		script.Write(text)
+		script.WriteString(";\n")
+	}
+	return script.String() + "ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS release text;\n" + recorded(newest), nil
 }

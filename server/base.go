@@ -103,7 +103,7 @@ func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, e
 		return b, err
 	}
 	b.ends("encryption", func() error { b.encryption.Close(); return nil })
-	b.storage = bodies.Stored(b.objectCounter.decorate(b.encryption.Storage(apistorage.Decorator(store, resources.Kinds))))
+	b.storage = bodies.Stored(b.objectCounter.decorate(b.encryption.Storage(apistorage.PartDecorator(store, resources.Kinds, o.memoryParts()))))
 	if o.Virtual {
 		b.storage = withSimultaneousEvents(b.storage)
 	}

@@ -29,6 +29,8 @@ type Fleet interface {
 	Door(next http.Handler) http.Handler
 	// Admission returns an admission that checks writes of Clusters and ClusterPools too, before or after next.
 	Admission(next admission.Interface, authorizer authorizer.Authorizer) admission.Interface
+	// Named reports whether a host name is that of a hosted cluster, or could be.
+	Named(host string) bool
 	// Subresources returns a handler that serves the subresources of Clusters, for users who may do so, and leaves others to next.
 	Subresources(next http.Handler) http.Handler
 	// Run hosts the clusters of a ready host until ctx ends, and returns when all of them have stopped.
@@ -51,6 +53,16 @@ type Hosted struct {
 
 // filesInMemory reports whether the server has no files for its keys.
 func (o *Options) filesInMemory() bool { return o.InMemory || o.Hosted != nil }
+
+// hostedParts is the part of the memory for long lists that each hosted cluster may use.
+const hostedParts = 8
+
+func (o *Options) memoryParts() int {
+	if o.Hosted != nil {
+		return hostedParts
+	}
+	return 1
+}
 
 // ServeHTTP serves a request that has come to the host's port.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
@@ -82,6 +94,12 @@ func (s *Server) ExternalURL() string {
 func Watches(r *http.Request) bool {
 	info, err := requestInfo.NewRequestInfo(r)
 	return err == nil && info.Verb == "watch"
+}
+
+// Lasts reports whether a request may last: it is a watch, or a connection into a pod, or follows a log.
+func Lasts(r *http.Request) bool {
+	info, err := requestInfo.NewRequestInfo(r)
+	return err == nil && longRunning(r, info)
 }
 
 // Authorizer decides what the users of the server may do.

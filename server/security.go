@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"log/slog"
 
 	"github.com/sqube/sqube/server/access"
 	"github.com/sqube/sqube/server/audit"
@@ -58,8 +60,26 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if given := o.Serving.ServerCert.CertKey; given.CertFile != "" {
 		pair = pki.Pair{CertFile: given.CertFile, KeyFile: given.KeyFile}
 	}
-	s.serving, err = pki.NewServing(pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.filesInMemory(), AnyClientCA: o.Fleet != nil})
+	serving := pki.ServingConfig{Pair: pair, Named: o.sni(), ClientCA: s.authentication.ClientCA, TLS: o.tls, InMemory: o.filesInMemory(), AnyClientCA: o.Fleet != nil}
+	if o.Fleet != nil {
+		serving.Issue = issuing(o.Fleet, b.pki.NamedIssuer())
+	}
+	s.serving, err = pki.NewServing(serving)
 	return s, err
+}
+
+// issuing returns a function that issues certificates for the names of hosted clusters.
+func issuing(fleet Fleet, issuer *pki.NamedIssuer) func(string) *tls.Certificate {
+	return func(name string) *tls.Certificate {
+		if !fleet.Named(name) {
+			return nil
+		}
+		issued, err := issuer.Certificate(name)
+		if err != nil {
+			slog.Debug("no certificate for the host name of a cluster", "name", name, "error", err)
+		}
+		return issued
+	}
 }
 
 // newAccess returns what the server's own flags say.

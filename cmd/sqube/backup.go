@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +16,9 @@ import (
 func backupCommand() *cobra.Command {
 	var d datastore.Datastore
 	var f followOptions
-	var all string // the flag --all
+	var all bool // the flag --all
 	cmd := &cobra.Command{
-		Use:   "backup FILE | --follow PLACE | --all FOLDER",
+		Use:   "backup FILE | --follow PLACE",
 		Short: "Back up the database, as of one moment, to a file, even while it is served",
 		Long: `Back up the database, as of one moment, to a file, even while it is served.
 
@@ -38,23 +35,26 @@ the usual AWS sources (AWS_ACCESS_KEY_ID, ~/.aws, …). For a store other than A
 ?endpoint=https://HOST:PORT.
 
 With --cluster, it is the database of one cluster that the server hosts, awake or
-asleep; with --all, each of them and the server's own.`,
+asleep; with --all, each of them and the server's own. What a cluster's backup has of
+its keys can be read only with the host's own backup.`,
 		Example: `  sqube backup /backups/sqube-$(date +%F).db
   sqube backup --follow /mnt/backups/sqube
   sqube backup --follow 's3://backups/sqube?endpoint=https://minio.example.com:9000'
   sqube backup --cluster team/web /backups/web.db
-  sqube backup --all /backups/$(date +%F)`,
+  sqube backup --all /backups/$(date +%F)
+  sqube backup --all --follow s3://backups/clusters`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if all != "" {
-				if len(args) > 0 || f.place != "" || d.Cluster != "" {
-					return errors.New("--all takes no FILE, --follow or --cluster")
-				}
-				return backupAll(cmd, d, all)
-			}
 			if err := f.check(args); err != nil {
 				return err
 			}
-			if f.place != "" {
+			switch {
+			case all && (d.Shared() || d.Cluster != ""):
+				return errors.New("--all is for the clusters of a server on SQLite: on Postgres, back up the whole database (pg_dump, pg_basebackup), or one cluster with --cluster and --follow")
+			case all && f.place != "":
+				return f.runAll(cmd, d)
+			case all:
+				return backupAll(cmd, d, args[0])
+			case f.place != "":
 				return f.run(cmd, d)
 			}
 			return backupTo(cmd, d, args[0])
@@ -62,7 +62,7 @@ asleep; with --all, each of them and the server's own.`,
 	}
 	addDatastoreFlags(cmd, &d)
 	f.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&all, "all", "", "Folder, empty or new, for a backup of the database and of each cluster that the server hosts: host.db and NAMESPACE/NAME.db (SQLite).")
+	cmd.Flags().BoolVar(&all, "all", false, "Back up each cluster that the server hosts too: FILE is then a new folder, which gets _host.db and a NAMESPACE/NAME.db for each; PLACE gets _host, and a NAMESPACE/NAME for each (SQLite).")
 	return cmd
 }
 
@@ -88,38 +88,6 @@ func backupTo(cmd *cobra.Command, d datastore.Datastore, file string) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s, %s\n", file, d, state, size(info.Size()))
 	return nil
-}
-
-// backupAll backs up a server's own database and those of the clusters that it hosts. If one fails, the others are still backed up.
-func backupAll(cmd *cobra.Command, d datastore.Datastore, folder string) error {
-	if d.Shared() {
-		return errors.New("--all is for SQLite: on Postgres, sqube backup FILE has the clusters of the server too")
-	}
-	if err := wholefile.MakeFolder(folder, 0o700); err != nil {
-		return err
-	}
-	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-		return errors.Join(err, fmt.Errorf("%s is not empty: give another folder", folder))
-	}
-	if err := backupTo(cmd, d, filepath.Join(folder, "host.db")); err != nil {
-		return err
-	}
-	hosted, err := d.HostedClusters(cmd.Context())
-	if err != nil {
-		return err
-	}
-	var failed error
-	for _, name := range slices.Sorted(maps.Keys(hosted)) {
-		file := filepath.Join(folder, filepath.FromSlash(name)+".db")
-		one, err := d.Hosted(cmd.Context(), hosted[name])
-		if err == nil {
-			err = errors.Join(wholefile.MakeFolder(filepath.Dir(file), 0o700), backupTo(cmd, one, file))
-		}
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("the cluster %s: %w", name, err))
-		}
-	}
-	return failed
 }
 
 // backupState describes the state that a backup will have: its revision, or its schema if that is an older one, since the backup

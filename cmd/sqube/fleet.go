@@ -48,7 +48,8 @@ func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqls
 	made.Serving.BindAddress, made.Serving.BindPort = host.Serving.BindAddress, host.Serving.BindPort
 	made.AdvertiseAddress, made.ExternalHost = host.AdvertiseAddress, host.ExternalHost
 	made.ServiceClusterIPRange = host.ServiceClusterIPRange
-	made.ConsoleTry = false
+	made.ConsoleTry, made.CORSAllowedOrigins, made.HSTS = false, host.CORSAllowedOrigins, host.HSTS
+	made.RequestTimeout, made.MaxRequestBodyBytes = host.RequestTimeout, host.MaxRequestBodyBytes
 	switch c.Spec.Controllers {
 	case v1alpha1.ControllersNone:
 		made.Controllers = []string{"-" + controllers.All}
@@ -59,6 +60,6 @@ func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqls
 		}
 	}
 	stored := o.store
-	stored.FollowerMemory, stored.HeartbeatResource = 0, apistorage.HeartbeatResource
+	stored.HeartbeatResource = apistorage.HeartbeatResource
 	return made, stored, made.Complete()
 }

@@ -23,12 +23,13 @@ type cluster struct {
 // the locks of its transaction were taken, so it is a statement of its own after them.
 const ensureOwned = "SELECT 1 / count(*) FROM counter WHERE database = $1"
 
-// owned returns the condition that the counter has the fence, as a continuation of another condition.
-func (c *cluster) owned() string {
+// owned returns the condition that the counter has the fence, as a continuation of another condition. The fence is one of the arguments, since
+// a connection remembers what it knows of a statement by its text.
+func (c *cluster) owned(arguments []any) (condition string, all []any) {
 	if c == nil {
-		return ""
+		return "", arguments
 	}
-	return " AND database = '" + c.fence + "'"
+	return fmt.Sprintf(" AND database = $%d", len(arguments)+1), append(arguments, c.fence)
 }
 
 // isTaken reports whether a statement failed because another server owns the log, or because the database has failed over: what this

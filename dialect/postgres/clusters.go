@@ -29,24 +29,24 @@ func (h *Host) Acquire(ctx context.Context, id string) (owner Owner, mine bool, 
 	if h.Holds(id) {
 		return Owner{URL: h.url}, true, nil
 	}
-	var fence string
+	var o *owned
 	err = h.inHost(ctx, func(tx pgx.Tx) error {
 		free, takeover, err := h.claim(ctx, tx, id, &owner)
 		if err != nil || !free {
 			return err
 		}
-		fence, err = h.enter(ctx, tx, id, takeover)
+		o, err = h.enter(ctx, tx, id, takeover)
 		return err
 	})
 	if err != nil {
 		return Owner{}, false, failure(ctx, "acquire", err)
 	}
-	if fence == "" {
+	if o == nil {
 		return owner, false, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owned[id] = &owned{fence: fence}
+	h.owned[id] = o
 	return Owner{URL: h.url}, true, nil
 }
 
@@ -90,100 +90,109 @@ FROM fleet_clusters c LEFT JOIN fleet_servers s ON s.name = c.owner WHERE c.id =
 	return true, name != "", nil
 }
 
-// enter makes this server the owner of a cluster's log, and returns the fence. It waits for what a former owner is committing.
-func (h *Host) enter(ctx context.Context, tx pgx.Tx, id string, takeover bool) (fence string, err error) {
-	var epoch int64
-	if err := tx.QueryRow(ctx, "UPDATE fleet_clusters SET owner = $2, epoch = epoch + 1 WHERE id = $1 RETURNING epoch", id, h.name).Scan(&epoch); err != nil {
-		return "", err
-	}
-	if _, err := tx.Exec(ctx, "SET LOCAL search_path = "+schemaOf(id)); err != nil {
-		return "", err
-	}
+// enter makes this server the owner of a cluster's log. It waits for what a former owner is committing.
+func (h *Host) enter(ctx context.Context, tx pgx.Tx, id string, takeover bool) (*owned, error) {
 	if takeover {
-		if err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
-			_, err := inner.Exec(ctx, endStuckSessions, 0)
-			return err
-		}); err != nil && !unsupported(err) {
-			return "", err
+		if err := h.endStuck(ctx, tx, id); err != nil {
+			return nil, err
 		}
 	}
+	var epoch int64
 	var status migrations.Status
-	err = tx.QueryRow(ctx, "SELECT version, dirty, coalesce(release, '') FROM schema_migrations FOR UPDATE").Scan(&status.Current, &status.Interrupted, &status.Release)
-	if err != nil {
-		return "", err
+	batch := &pgx.Batch{}
+	batch.Queue("UPDATE fleet_clusters SET owner = $2, epoch = epoch + 1 WHERE id = $1 RETURNING epoch", id, h.name).QueryRow(func(row pgx.Row) error { return row.Scan(&epoch) })
+	batch.Queue(nameSchema, schemaOf(id))
+	batch.Queue("SELECT version, dirty, coalesce(release, '') FROM schema_migrations FOR UPDATE").QueryRow(func(row pgx.Row) error {
+		return row.Scan(&status.Current, &status.Interrupted, &status.Release)
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
 	}
-	script, err := status.Remaining(migrations.Postgres)
+	script, err := status.RemainingPostgres()
 	if err != nil {
-		return "", fmt.Errorf("the database of cluster %s: %w", id, err)
+		return nil, fmt.Errorf("the database of cluster %s: %w", id, err)
 	}
 	if script != "" {
 		if _, err := tx.Exec(ctx, script); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	return h.setFence(ctx, tx, epoch)
 }
 
+// endStuck ends sessions of a former owner that hold the counter's lock and wait for their client.
+func (h *Host) endStuck(ctx context.Context, tx pgx.Tx, id string) error {
+	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+		_, err := inner.Exec(ctx, "SET LOCAL search_path = "+schemaOf(id))
+		if err == nil {
+			_, err = inner.Exec(ctx, endStuckSessions, 0)
+		}
+		if err == nil {
+			_, err = inner.Exec(ctx, "SET LOCAL search_path TO DEFAULT")
+		}
+		return err
+	})
+	if unsupported(err) {
+		return nil
+	}
+	return err
+}
+
 // setFence writes a new fence into the counter. The counter jumps before if the log may lack commits; see jumpRevision.
-func (h *Host) setFence(ctx context.Context, tx pgx.Tx, epoch int64) (fence string, err error) {
+func (h *Host) setFence(ctx context.Context, tx pgx.Tx, epoch int64) (*owned, error) {
 	oids := h.capabilities.database
 	if oids == "database" {
 		oids = "'0/0'"
 	}
-	current := "split_part(database, '/', 1) || '/' || split_part(database, '/', 2)"
+	const current = "split_part(database, '/', 1) || '/' || split_part(database, '/', 2)"
 	condition := fmt.Sprintf("WHERE incarnation NOT IN ('', %s) OR database <> '' AND %s <> %s", h.capabilities.incarnation, current, oids)
-	if _, err := tx.Exec(ctx, jump(beyond("revision", "written_at"), "one = one", condition)); err != nil {
-		return "", err
+	o := &owned{}
+	batch := &pgx.Batch{}
+	batch.Queue(jump(beyond("revision", "written_at"), "one = one", condition))
+	batch.Queue(fmt.Sprintf("UPDATE counter SET incarnation = %s, database = %s || '/' || $1::bigint RETURNING database, revision", h.capabilities.incarnation, oids), epoch).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&o.fence, &o.revision) })
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
 	}
-	set := fmt.Sprintf("UPDATE counter SET incarnation = %s, database = %s || '/%d' RETURNING database, revision", h.capabilities.incarnation, oids, epoch)
-	var revision int64
-	if err := tx.QueryRow(ctx, set).Scan(&fence, &revision); err != nil {
-		return "", err
-	}
-	return fence, dialect.CheckRevision(revision)
+	return o, dialect.CheckRevision(o.revision)
 }
 
 // Open opens the log of a cluster that this server owns, see Acquire. Closing it leaves the cluster to others.
-func (h *Host) Open(ctx context.Context, id string) (*Engine, error) {
-	fence, err := h.use(id)
+func (h *Host) Open(id string) (*Engine, error) {
+	o, err := h.use(id)
 	if err != nil {
 		return nil, &dialect.Error{Op: "open", Engine: "postgres", Err: fmt.Errorf("%w (cluster database %s)", err, id)}
 	}
-	e := h.engine(id, fence)
-	var revision int64
-	if err := e.writer.row(ctx, "SELECT revision FROM counter", nil, &revision); err != nil {
-		return nil, errors.Join(failure(ctx, "open", err), h.release(ctx, id, fence))
-	}
-	e.seen.Raise(revision)
-	return e, nil
+	return h.engine(id, o), nil
 }
 
 // engine returns an engine on a log.
-func (h *Host) engine(id, fence string) *Engine {
+func (h *Host) engine(id string, o *owned) *Engine {
 	schema := schemaOf(id)
 	e := &Engine{
 		pool:         &conns{Pool: h.reads, schema: schema, places: make(chan struct{}, max(1, h.reads.Config().MaxConns/2))},
 		writer:       &conns{Pool: h.writes, schema: schema},
 		capabilities: h.capabilities,
-		cluster:      &cluster{host: h, id: id, fence: fence},
+		cluster:      &cluster{host: h, id: id, fence: o.fence},
 	}
 	e.capabilities.notifies = false
+	e.seen.Raise(o.revision)
 	return e
 }
 
-// use returns the fence of a cluster to be opened.
-func (h *Host) use(id string) (fence string, err error) {
+// use marks a cluster that this server owns as opened.
+func (h *Host) use(id string) (*owned, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := h.owned[id]
 	switch {
 	case o == nil:
-		return "", dialect.ErrTaken
+		return nil, dialect.ErrTaken
 	case o.opened:
-		return "", dialect.ErrLocked
+		return nil, dialect.ErrLocked
 	}
 	o.opened = true
-	return o.fence, nil
+	return o, nil
 }
 
 // Drop removes a cluster's log, unless a server that is alive owns it: then the error wraps dialect.ErrLocked. If the process dies meanwhile,

@@ -147,7 +147,8 @@ func (e *Engine) commit(ctx context.Context, group []dialect.Write, all *all, no
 	batch := &pgx.Batch{}
 	committed := dialect.Committed{Landed: make([]bool, len(group)), Unnotified: e.unnotified.cause}
 	at, ahead := dialect.CommitTime(group)
-	batch.Queue(e.bump(), n, e.seen.Load(), at, ahead).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil, nil) })
+	bump, arguments := e.bump(n, at, ahead)
+	batch.Queue(bump, arguments...).QueryRow(func(row pgx.Row) error { return row.Scan(&committed.Last, &committed.WrittenAt, nil, nil) })
 	if all != nil && len(all.required) > 0 {
 		batch.Queue(requireAll, all.columns()...)
 	}

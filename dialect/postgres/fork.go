@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if there, err := h.has(ctx, id); err != nil || there {
+	if there, err := h.makerOf(ctx, id); err != nil || there {
 		return failure(ctx, "make", err)
 	}
 	if from != "" {
@@ -30,22 +31,18 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 			return err
 		}
 	}
-	var fence string
+	var o *owned
 	err := pgx.BeginTxFunc(ctx, h.writes, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
-		fence, err = h.lay(ctx, tx, id, from)
+		o, err = h.lay(ctx, tx, id, from)
 		return err
 	})
-	if codeOf(err) == "23505" { // another server has just made it, or is doing so
-		if there, err := h.has(ctx, id); err != nil || there {
-			return failure(ctx, "make", err)
-		}
-		return &dialect.Error{Op: "make", Engine: "postgres", Err: fmt.Errorf("%w (cluster database %s, which another server makes)", dialect.ErrLocked, id)}
+	if codeOf(err) == "23505" { // another server has just begun to make it
+		return h.Make(ctx, id, from, fill)
 	}
 	if err != nil {
 		return failure(ctx, "make", err)
 	}
-	e := h.engine(id, fence)
-	if err = h.fill(ctx, e, fill); err == nil {
+	if err = fill(h.engine(id, o)); err == nil {
 		_, err = h.writes.Exec(ctx, "UPDATE fleet_clusters SET owner = '', removed = false WHERE id = $1", id)
 		err = failure(ctx, "make", err)
 	}
@@ -57,32 +54,50 @@ func (h *Host) Make(ctx context.Context, id, from string, fill func(*Engine) err
 	return nil
 }
 
-// fill has fill fill a new log.
-func (h *Host) fill(ctx context.Context, e *Engine, fill func(*Engine) error) error {
-	var revision int64
-	if err := e.writer.row(ctx, "SELECT revision FROM counter", nil, &revision); err != nil {
-		return failure(ctx, "make", err)
+// makerPause is the pause between looks at a log that another server makes.
+const makerPause = 20 * time.Millisecond
+
+// makerOf waits for a server that makes a log, and reports whether the log is there. If that server has died, it removes what there is.
+func (h *Host) makerOf(ctx context.Context, id string) (there bool, err error) {
+	for {
+		var alive bool
+		err := h.reads.QueryRow(ctx, `SELECT NOT removed, owner IN (SELECT name FROM fleet_servers WHERE renewed > clock_timestamp() - make_interval(secs => $2))
+FROM fleet_clusters WHERE id = $1`, id, lease.Seconds()).Scan(&there, &alive)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return false, nil
+		case err != nil || there:
+			return there, err
+		case !alive:
+			if err := h.dropSchema(ctx, id); err != nil {
+				return false, err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(makerPause):
+		}
 	}
-	e.seen.Raise(revision)
-	return fill(e)
 }
 
 // lay makes the schema of a log, which counts as removed until it is filled, and copies another log to it.
-func (h *Host) lay(ctx context.Context, tx pgx.Tx, id, from string) (fence string, err error) {
+func (h *Host) lay(ctx context.Context, tx pgx.Tx, id, from string) (*owned, error) {
 	schema := schemaOf(id)
-	script, err := migrations.Remaining(migrations.Postgres, 0)
+	script, err := migrations.WholePostgres()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if _, err := tx.Exec(ctx, "INSERT INTO fleet_clusters (id, owner, removed) VALUES ($1, $2, true)", id, h.name); err != nil {
-		return "", err
+		return nil, err
 	}
 	statements := "CREATE SCHEMA " + schema + ";\nSET LOCAL search_path = " + schema + ";\n" + script
 	if from != "" {
 		statements += ";\n" + copyLog(schemaOf(from))
 	}
 	if _, err := tx.Exec(ctx, statements); err != nil {
-		return "", err
+		return nil, err
 	}
 	return h.setFence(ctx, tx, 0)
 }
@@ -116,7 +131,7 @@ func (h *Host) migrated(ctx context.Context, id string) error {
 	if err != nil {
 		return failure(ctx, "fork", err)
 	}
-	if script, err := status.Remaining(migrations.Postgres); err != nil || script == "" {
+	if script, err := status.RemainingPostgres(); err != nil || script == "" {
 		return err
 	}
 	if _, mine, err := h.Acquire(ctx, id); err != nil || !mine {

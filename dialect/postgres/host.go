@@ -255,8 +255,9 @@ func (h *Host) fresh() bool {
 
 // owned is a cluster that this process owns.
 type owned struct {
-	fence  string
-	opened bool
+	fence    string
+	revision int64 // its newest when it was acquired
+	opened   bool
 }
 
 // owns reports whether this process still owns a cluster as it did with a fence.
@@ -293,7 +294,10 @@ func (h *Host) release(ctx context.Context, id, fence string) error {
 	h.left[id] = fence
 	h.mu.Unlock()
 	epoch := fence[strings.LastIndexByte(fence, '/')+1:]
-	err := h.writer.exec(ctx, "UPDATE fleet_clusters SET owner = '' WHERE id = $1 AND owner = $2 AND epoch = $3::text::bigint", id, h.name, epoch)
+	batch := &pgx.Batch{}
+	batch.Queue("SELECT set_config('synchronous_commit', 'off', true)") // if it is lost, this server goes on to have it
+	batch.Queue("UPDATE fleet_clusters SET owner = '' WHERE id = $1 AND owner = $2 AND epoch = $3::text::bigint", id, h.name, epoch)
+	err := h.writer.send(ctx, batch)
 	if err != nil {
 		return failure(ctx, "release", err)
 	}

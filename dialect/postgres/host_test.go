@@ -39,7 +39,7 @@ func own(t *testing.T, h *postgres.Host, id string) *postgres.Engine {
 	if owner, mine, err := h.Acquire(t.Context(), id); err != nil || !mine {
 		t.Fatalf("acquiring %s: it belongs to %v, %v", id, owner, err)
 	}
-	e, err := h.Open(t.Context(), id)
+	e, err := h.Open(id)
 	harness.Must(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
@@ -101,7 +101,7 @@ func TestFormerOwner(t *testing.T) {
 		t.Errorf("the owner is %q, %v", url, err)
 	}
 	takeOver(t, conn, b, "one", "https://a")
-	now, err := b.Open(t.Context(), "one")
+	now, err := b.Open("one")
 	harness.Must(t, err)
 	before := keys(t, now)
 	block := &dialect.Block{First: 1, Until: 2, Resource: "things", Key: "x", Name: "x", Writers: "[]", Versions: "[]"}
@@ -172,7 +172,7 @@ func TestTakeoverWhileWriting(t *testing.T) {
 		}(owner)
 		<-started
 		takeOver(t, conn, next, "one", urls[turn%2])
-		e, err := next.Open(t.Context(), "one")
+		e, err := next.Open("one")
 		harness.Must(t, err)
 		found := keys(t, e)
 		acknowledged = append(acknowledged, <-written...)

@@ -82,12 +82,13 @@ jumped AS (UPDATE counter SET revision = %[1]s, compacted = %[1]s, written_at = 
 		dialect.RecordLost("before.revision + 1", "jumped.revision", "jumped.written_at", "''::bytea"))
 }
 
-// bump returns the statement that raises the counter by its first parameter, unless it is behind the second. It fails with a
-// division by zero if the counter must jump first, or if the log is a cluster's that another server owns. The last parameters are those that dialect.CommitTime returns.
-func (e *Engine) bump() string {
+// bump returns the statement that raises the counter by n, unless it is behind what this process has seen. It fails with a division by zero if
+// the counter must jump first, or if the log is a cluster's that another server owns. About at and ahead, see dialect.CommitTime.
+func (e *Engine) bump(n, at, ahead int64) (statement string, arguments []any) {
+	owned, arguments := e.cluster.owned([]any{n, e.seen.Load(), at, ahead})
 	return fmt.Sprintf(`UPDATE counter SET revision = revision + $1::bigint / CASE WHEN revision >= $2::bigint AND incarnation = %s%s THEN 1 ELSE 0 END,
   written_at = CASE WHEN written_at > $4::bigint THEN $3::bigint ELSE greatest(written_at, $3) END
-RETURNING revision, written_at, %s, %s`, e.capabilities.incarnation, e.cluster.owned(), e.capabilities.replan, e.capabilities.flush)
+RETURNING revision, written_at, %s, %s`, e.capabilities.incarnation, owned, e.capabilities.replan, e.capabilities.flush), arguments
 }
 
 // MayHold implements dialect.Engine: other servers may write to the database.

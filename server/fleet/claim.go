@@ -54,15 +54,15 @@ func (f *Fleet) take(pool types.NamespacedName) (best *cluster, leave func()) {
 	members := f.membersOf(pool)
 	f.claimed.mu.Lock()
 	defer f.claimed.mu.Unlock()
-	awake := false
 	for _, c := range members {
-		if m := c.membership(); !m.ready || m.claimed || m.deleting || f.claimed.taken[c] {
+		m := c.membership()
+		if !m.ready || m.claimed || m.deleting || f.claimed.taken[c] {
 			continue
 		}
-		if is := c.current() != nil; best == nil || is && !awake {
-			best, awake = c, is
+		if best == nil || m.tried {
+			best = c
 		}
-		if awake {
+		if m.tried {
 			break
 		}
 	}
@@ -107,6 +107,7 @@ func (f *Fleet) claim(w http.ResponseWriter, r *http.Request, name types.Namespa
 		}
 		claimed, err := f.claimThis(ctx, c, pool, caller.GetName(), asked.Spec.TTL)
 		if err == nil && claimed {
+			go f.rouse(context.WithoutCancel(ctx), c) // the first request soon comes
 			answer, err := f.credentialsFor(r, c.name, asked)
 			leave()
 			return answer, err
@@ -156,7 +157,7 @@ func (c *cluster) setClaimed() {
 	defer c.mu.Unlock()
 	if c.member != nil {
 		m := *c.member
-		m.claimed, m.warm = true, false
+		m.claimed = true
 		c.member = &m
 	}
 }

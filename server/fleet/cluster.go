@@ -78,6 +78,8 @@ var (
 	errGone = errors.New("the cluster is being deleted")
 	// errReplaced means that a cluster gets another database.
 	errReplaced = errors.New("the cluster is being imported")
+	// errStopping means that the host is about to stop.
+	errStopping = errors.New("the server is stopping: try again")
 	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
 	errAbandoned = errors.New("nobody waits for the cluster")
 )
@@ -118,6 +120,10 @@ func (c *cluster) wake(ctx context.Context) (*running, error) {
 		return nil, gone
 	}
 	r := c.running
+	if r == nil && c.fleet.stops() {
+		c.mu.Unlock()
+		return nil, errStopping
+	}
 	if r == nil {
 		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
 		var running context.Context

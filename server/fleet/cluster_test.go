@@ -127,17 +127,14 @@ func TestIdle(t *testing.T) {
 	r := c.current()
 	r.change(time.Minute)
 	later := time.Now().Add(time.Hour)
-	if again, _ := r.nap(later, false); again.IsZero() {
+	if again, _ := r.nap(later); again.IsZero() {
 		t.Error("it falls asleep while a request runs")
 	}
 	leave()
-	if again, _ := r.nap(later, true); again.IsZero() {
-		t.Error("it falls asleep although it waits to be claimed")
-	}
-	if again, _ := r.nap(time.Now(), false); again.IsZero() {
+	if again, _ := r.nap(time.Now()); again.IsZero() {
 		t.Error("it falls asleep at once")
 	}
-	if again, _ := r.nap(later, false); !again.IsZero() {
+	if again, _ := r.nap(later); !again.IsZero() {
 		t.Error("it does not fall asleep")
 	}
 	leaveWatch()

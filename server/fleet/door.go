@@ -42,13 +42,14 @@ func preflight(r *http.Request) bool {
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
 // names no cluster are for none, and the host has nothing there.
 func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *http.Request, ok bool) {
-	if name, ok := f.names.of(r); ok {
+	if name, ok := f.names.of(r); ok && !passed(r.Context()) {
 		return name, r, true
 	}
 	path := r.URL.EscapedPath() // in which a slash in a name is none
 	rest, ok := strings.CutPrefix(path, PathPrefix)
 	if !ok {
-		return name, nil, false
+		name, ok = f.byToken(r)
+		return name, r, ok
 	}
 	namespace, rest, _ := strings.Cut(rest, "/")
 	cluster, _, _ := strings.Cut(rest, "/")
@@ -106,15 +107,15 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		return
 	}
 	defer end()
-	if watches && c.await(r) {
-		endWatch(w, r)
-		return
-	}
+	prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
 	var s *server.Server
 	var leave func()
 	for again := true; again; again = errors.As(err, new(*Elsewhere)) {
-		prefix := PathPrefix + c.name.Namespace + "/" + c.name.Name
 		if f.others().passOn(w, r, c, prefix+r.URL.Path, prefixed(prefix, r.URL.RawPath)) {
+			return
+		}
+		if watches && c.await(r) {
+			endWatch(w, r)
 			return
 		}
 		s, leave, err = c.enter(r.Context(), watches || who.unproved)
@@ -132,6 +133,13 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		}
 		if who.user != nil {
 			r = server.WithVisitor(r, who.user)
+		}
+		if !server.Lasts(r) {
+			stand, err := f.seats.sit(r.Context(), c.name)
+			if err != nil {
+				return // the client has gone
+			}
+			defer stand()
 		}
 		s.ServeHTTP(w, r)
 	}

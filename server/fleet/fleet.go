@@ -53,6 +53,7 @@ type Fleet struct {
 	core     kubernetes.Interface
 	sealer   *sharedkeys.Sealer
 	guard    *guard
+	seats    seats
 	names    names
 	began    sync.Once
 	hosting  chan struct{} // closed when the clusters are known
@@ -66,7 +67,7 @@ type Fleet struct {
 func New(c Config) *Fleet {
 	return &Fleet{
 		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
-		turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
+		seats: newSeats(), turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
 		hosting: make(chan struct{}), stopping: make(chan struct{}), events: make(chan *corev1.Event, maxEvents), claimed: newClaims(),
 	}
 }
@@ -138,6 +139,16 @@ func (f *Fleet) stopAll(ctx context.Context) {
 	stopping.Wait()
 }
 
+// stops reports whether no cluster wakes up any more.
+func (f *Fleet) stops() bool {
+	select {
+	case <-f.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
 // find returns a cluster, nil if there is none.
 func (f *Fleet) find(name types.NamespacedName) *cluster {
 	f.mu.RLock()
@@ -162,7 +173,17 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	}
 	c.identify(o)
 	f.joinPool(c, o)
+	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.awake() { // on another server
+		c.unpark()
+	}
 	return c
+}
+
+// hosts returns the server that hosts the clusters, nil before it is ready.
+func (f *Fleet) hosts() *server.Server {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.host
 }
 
 // others are the other servers, once this one knows the clusters.

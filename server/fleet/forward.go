@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -21,7 +22,6 @@ import (
 
 	"github.com/sqube/sqube/server"
 	"github.com/sqube/sqube/server/codecs"
-	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
 // A cluster is awake on one server of the database. Another one passes the requests for it on, as the host of the other one gets them from its
@@ -75,8 +75,19 @@ type passedKey struct{}
 
 func passed(ctx context.Context) bool { return ctx.Value(passedKey{}) != nil }
 
-// originalKey is for the header of a request about a Cluster as it came: authentication removes what says who sent it.
+// originalKey is for those headers of a request that say who sent it: whoever recognizes a user removes them.
 type originalKey struct{}
+
+// credentials returns these headers.
+func credentials(h http.Header) http.Header {
+	found := http.Header{}
+	for name, values := range h {
+		if name == "Authorization" || name == "Sec-Websocket-Protocol" || strings.HasPrefix(name, "Impersonate-") {
+			found[name] = values
+		}
+	}
+	return found
+}
 
 // receive returns a request as its client has sent it. Another server may have passed it on.
 func (p *peers) receive(r *http.Request) *http.Request {
@@ -96,10 +107,7 @@ func (p *peers) receive(r *http.Request) *http.Request {
 		received.Header.Del(certificatesHeader)
 		received.Header.Del(addressHeader)
 	}
-	if !strings.HasPrefix(r.URL.Path, "/apis/"+v1alpha1.GroupVersion.Group+"/") {
-		return received
-	}
-	return received.WithContext(context.WithValue(received.Context(), originalKey{}, received.Header.Clone()))
+	return received.WithContext(context.WithValue(received.Context(), originalKey{}, credentials(received.Header)))
 }
 
 func parse(certificates string) (all []*x509.Certificate) {
@@ -181,11 +189,7 @@ func rewrite(out *httputil.ProxyRequest, at *url.URL, path, rawPath string) {
 		}
 	}
 	original, _ := out.In.Context().Value(originalKey{}).(http.Header)
-	for name, values := range original {
-		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") {
-			out.Out.Header[name] = values
-		}
-	}
+	maps.Copy(out.Out.Header, original)
 	out.Out.Header.Set(addressHeader, out.In.RemoteAddr)
 	out.Out.Header.Del(certificatesHeader)
 	if out.In.TLS != nil && len(out.In.TLS.PeerCertificates) > 0 {

@@ -26,7 +26,7 @@ func sleepsAfter(o *v1alpha1.Cluster) time.Duration {
 
 // ring implements ringer: it puts the cluster to sleep if nobody has asked for a while, and otherwise looks again later.
 func (r *running) ring(now time.Time) {
-	again, last := r.nap(now, r.cluster.warm())
+	again, last := r.nap(now)
 	if !last.IsZero() {
 		r.cluster.noteRequest(last)
 	}
@@ -35,9 +35,9 @@ func (r *running) ring(now time.Time) {
 	}
 }
 
-// nap puts the cluster to sleep if nobody has asked for a while, unless it is to stay awake. Otherwise it returns when to look again, and the
-// time of the last request if that should be noted.
-func (r *running) nap(now time.Time, stay bool) (again, last time.Time) {
+// nap puts the cluster to sleep if nobody has asked for a while. Otherwise it returns when to look again, and the time of the last
+// request if that should be noted.
+func (r *running) nap(now time.Time) (again, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopping {
@@ -52,7 +52,7 @@ func (r *running) nap(now time.Time, stay bool) (again, last time.Time) {
 	}
 	due := r.last.Add(after)
 	switch {
-	case r.after == 0 || stay: // not yet
+	case r.after == 0: // never
 		return now.Add(noteInterval), last
 	case r.requests > 0:
 		return now.Add(min(after, noteInterval)), last

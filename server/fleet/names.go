@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net"
 	"net/http"
 	"strings"
@@ -19,6 +21,12 @@ func newNames(domain string) names {
 	return names{"." + strings.ToLower(strings.Trim(domain, "."))}
 }
 
+// Named implements server.Fleet.
+func (f *Fleet) Named(host string) bool {
+	_, ok := f.names.parse(host)
+	return ok
+}
+
 // of returns the cluster whose host name a request has. A name under the domain that can't be a cluster's gives a cluster that does not exist.
 func (n names) of(r *http.Request) (name types.NamespacedName, ok bool) {
 	if n.suffix == "" {
@@ -29,6 +37,30 @@ func (n names) of(r *http.Request) (name types.NamespacedName, ok bool) {
 		host = bare
 	}
 	return n.parse(host)
+}
+
+// byToken returns the cluster whose service account has issued the token of a request. A pod reaches its cluster at an address without a path,
+// that of the Service kubernetes. Whether the token is valid, the guard finds out.
+func (f *Fleet) byToken(r *http.Request) (name types.NamespacedName, ok bool) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ey") // the beginning of a JWT
+	if !ok {
+		return name, false
+	}
+	host := f.hosts()
+	parts := strings.Split(token, ".")
+	if host == nil || len(parts) != 3 {
+		return name, false
+	}
+	content, err := base64.RawURLEncoding.DecodeString(parts[1])
+	claims := struct {
+		Issuer string `json:"iss"`
+	}{}
+	if err != nil || json.Unmarshal(content, &claims) != nil {
+		return name, false
+	}
+	rest, ok := strings.CutPrefix(claims.Issuer, host.ExternalURL()+PathPrefix)
+	namespace, cluster, _ := strings.Cut(rest, "/")
+	return types.NamespacedName{Namespace: namespace, Name: cluster}, ok && valid(namespace, cluster)
 }
 
 // parse is of for a host name.

@@ -29,8 +29,7 @@ func (f *Fleet) optionsOf(o *v1alpha1.Cluster, r *running) (*server.Options, sql
 	if o.Spec.Retention != nil {
 		stored.Retention = o.Spec.Retention.Duration
 	}
-	if memory := o.Spec.Limits.Memory; memory != nil {
-		stored.CacheBytes = memory.Value()
-	}
+	limitMemory(&stored, o.Spec.Limits)
+	limitHistory(&stored, o.Spec.Limits)
 	return options, stored, nil
 }

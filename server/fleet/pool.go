@@ -17,12 +17,8 @@ import (
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
-const (
-	// warm is how many clusters of a pool are kept awake at most, so that who claims them need not wait. The others sleep.
-	warm = 4
-	// creations is how many clusters of a pool are created at once.
-	creations = 8
-)
+// creations is how many clusters of a pool are created at once.
+const creations = 8
 
 // membership says which place a cluster has in its pool.
 type membership struct {
@@ -32,7 +28,7 @@ type membership struct {
 	deleting bool
 	ready    bool // its database is there
 	failed   bool
-	warm     bool // it is kept awake
+	tried    bool // it has been awake, and so has all that a first start makes
 }
 
 // joinPool adds a cluster to its pool, if it has one, or changes its place there. f.mu is held.
@@ -43,12 +39,9 @@ func (f *Fleet) joinPool(c *cluster, o *v1alpha1.Cluster) {
 	}
 	m := &membership{
 		pool: pool, template: o.Annotations[v1alpha1.TemplateAnnotation], claimed: o.Status.ClaimedBy != "", deleting: o.DeletionTimestamp != nil,
-		ready: o.Status.Database != "" && o.Status.Phase != v1alpha1.PhaseFailed, failed: o.Status.Phase == v1alpha1.PhaseFailed,
+		ready: o.Status.Database != "" && o.Status.Phase != v1alpha1.PhaseFailed, failed: o.Status.Phase == v1alpha1.PhaseFailed, tried: o.Status.Wakes > 0,
 	}
 	c.mu.Lock()
-	if c.member != nil {
-		m.warm = c.member.warm && !m.claimed
-	}
 	c.member = m
 	c.mu.Unlock()
 	name := types.NamespacedName{Namespace: c.name.Namespace, Name: pool}
@@ -86,9 +79,6 @@ func (c *cluster) isMember() bool { return c.membership().pool != "" }
 func (c *cluster) pool() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.name.Namespace, Name: c.membership().pool}
 }
-
-// warm reports whether the cluster is kept awake for who claims it.
-func (c *cluster) warm() bool { return c.membership().warm }
 
 // membersOf returns the clusters of a pool, the oldest of them by name first.
 func (f *Fleet) membersOf(pool types.NamespacedName) []*cluster {
@@ -153,7 +143,7 @@ func (f *Fleet) reconcilePool(ctx context.Context, name types.NamespacedName) er
 	}
 	err = cmp.Or(making, f.dropUnclaimed(ctx, surplus))
 	n = f.count(name, template)
-	f.warmUp(ctx, n.current)
+	f.startOnce(ctx, n.current)
 	message := ""
 	switch {
 	case making != nil:
@@ -242,22 +232,10 @@ func (f *Fleet) dropUnclaimed(ctx context.Context, surplus []*cluster) (err erro
 	return err
 }
 
-// warmUp keeps some clusters awake.
-func (f *Fleet) warmUp(ctx context.Context, unclaimed []*cluster) {
-	n := 0
+// startOnce wakes clusters that have never been awake: the first start takes longer than later ones. They soon fall asleep.
+func (f *Fleet) startOnce(ctx context.Context, unclaimed []*cluster) {
 	for _, c := range unclaimed {
-		c.mu.Lock()
-		wanted := n < warm && c.member != nil && c.member.ready && !c.member.claimed
-		if c.member != nil && c.member.warm != wanted {
-			c.member = &membership{pool: c.member.pool, template: c.member.template, claimed: c.member.claimed, deleting: c.member.deleting,
-				ready: c.member.ready, failed: c.member.failed, warm: wanted}
-		}
-		runs := c.running != nil
-		c.mu.Unlock()
-		if !wanted {
-			continue
-		}
-		if n++; !runs {
+		if m := c.membership(); m.ready && !m.tried && !c.awake() {
 			go f.rouse(ctx, c)
 		}
 	}

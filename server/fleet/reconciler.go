@@ -254,7 +254,7 @@ func (f *Fleet) apply(ctx context.Context, c *cluster, o *v1alpha1.Cluster) {
 	if r := c.current(); r != nil {
 		r.change(after)
 		f.applyTo(ctx, c, r, o)
-	} else if due || after == 0 || c.warm() {
+	} else if due || after == 0 {
 		go f.rouse(ctx, c)
 	}
 	if due {

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// turns limit how many clusters wake up at once. Namespaces take turns, and within one, who came first is first.
+// turns limit how much is done at once: how many clusters wake up, or how many of their requests run. Namespaces, or clusters, take turns, and
+// within one, who came first is first.
 type turns struct {
 	mu    sync.Mutex
 	free  int

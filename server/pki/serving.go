@@ -35,8 +35,10 @@ type ServingConfig struct {
 	ClientCA dynamiccertificates.CAContentProvider
 	// AnyClientCA lets clients send certificates of other authorities too, which the server passes requests on for.
 	AnyClientCA bool
-	TLS         *tls.Config // versions, ciphers, curves and protocols
-	InMemory    bool        // as in Options
+	// Issue returns a certificate for a name that a client asks for and that none of the others is for, nil if there is none. Optional.
+	Issue    func(name string) *tls.Certificate
+	TLS      *tls.Config // versions, ciphers, curves and protocols
+	InMemory bool        // as in Options
 }
 
 // NamedPair is a certificate for some names.
@@ -79,18 +81,29 @@ func NewServing(c ServingConfig) (*Serving, error) {
 		return nil, fmt.Errorf("setting up TLS with %s: %w", c.Pair.CertFile, err)
 	}
 	s.config.GetConfigForClient = s.controller.GetConfigForClient
-	if c.AnyClientCA {
+	if c.AnyClientCA || c.Issue != nil {
 		s.config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			config, err := s.controller.GetConfigForClient(hello)
-			if err != nil {
-				return nil, err
+			config, err := s.controller.GetConfigForClient(hello) // a copy
+			if err == nil {
+				c.change(config, hello)
 			}
-			any := config.Clone()
-			any.ClientCAs = nil // a client sends only certificates of the authorities that it is told
-			return any, nil
+			return config, err
 		}
 	}
 	return s, nil
+}
+
+// change changes the configuration for a client.
+func (c *ServingConfig) change(config *tls.Config, hello *tls.ClientHelloInfo) {
+	if c.AnyClientCA {
+		config.ClientCAs = nil // a client sends only certificates of the authorities that it is told
+	}
+	if c.Issue == nil || hello.ServerName == "" || slices.ContainsFunc(config.Certificates, func(one tls.Certificate) bool { return hello.SupportsCertificate(&one) == nil }) {
+		return
+	}
+	if issued := c.Issue(hello.ServerName); issued != nil {
+		config.Certificates = []tls.Certificate{*issued}
+	}
 }
 
 // Follow lets content follow its files until ctx ends. Upstream's runner watches each file with an inotify instance, of which a user has

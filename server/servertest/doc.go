@@ -11,6 +11,10 @@
 //
 //	s := servertest.Run(t, servertest.Options{From: "testdata/backup.db", CRDs: []string{"config/crd"}})
 //
+// A running server can be forked, so that many tests begin with what one has made, each with a server of its own:
+//
+//	s := base.Fork(t, servertest.Options{})
+//
 // # Virtual time
 //
 // With Options.Virtual, a server runs in a bubble of testing/synctest. The bubble's time is the server's: that of creation timestamps, Leases,

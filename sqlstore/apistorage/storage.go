@@ -98,7 +98,12 @@ func New(store *sqlstore.Store, c Config) (*Storage, error) {
 // Decorator returns the function by which generic.RESTOptions builds storages on store. kinds are the built-in kinds, or nil for
 // none.
 func Decorator(store *sqlstore.Store, kinds *Kinds) generic.StorageDecorator {
-	decodedBudget, heldBudget, exact := NewBudget(listBudgetBytes), NewBudget(heldBudgetBytes), newExactRows()
+	return PartDecorator(store, kinds, 1)
+}
+
+// PartDecorator is Decorator for one store of many in a process: its long lists may use one part of so many of the memory.
+func PartDecorator(store *sqlstore.Store, kinds *Kinds, parts int) generic.StorageDecorator {
+	decodedBudget, heldBudget, exact := NewBudget(listBudgetBytes/parts), NewBudget(heldBudgetBytes/parts), newExactRows()
 	return func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 		newObject, newList func() runtime.Object, attributes storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {

@@ -1,9 +1,12 @@
 package storetest
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
-// Run runs the suite on logs created by open, each test on its own.
-func Run(t *testing.T, open Opener) {
+// Run runs the suite on logs created by open, each test on its own; only those with these names, if there are any.
+func Run(t *testing.T, open Opener, names ...string) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, open Opener)
@@ -72,6 +75,9 @@ func Run(t *testing.T, open Opener) {
 		{"CacheOfOtherProcess", testCacheOfOtherProcess},
 		{"CacheFreesReplaced", testCacheFreesReplaced},
 	} {
+		if len(names) > 0 && !slices.Contains(names, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t, open)

@@ -34,7 +34,7 @@ var PostgresCluster storetest.Opener = func(t testing.TB) func(context.Context) 
 		if _, _, err := host.Acquire(ctx, id); err != nil {
 			return nil, err
 		}
-		return host.Open(ctx, id)
+		return host.Open(id)
 	}
 }
 

@@ -59,9 +59,12 @@ func TestAccess(t *testing.T) {
 	for _, one := range slices.Concat(own, former) {
 		wants(t, one, h.at("b"), all, http.StatusUnauthorized)
 		for _, target := range []string{h.at("fork"), h.at("c"), h.URL} {
-			wants(t, one, target, some, http.StatusUnauthorized)
+			if target != h.URL || one.name != "a token" && !strings.HasPrefix(one.name, "a token of") { // which lead to their own cluster
+				wants(t, one, target, some, http.StatusUnauthorized)
+			}
 		}
 	}
+	h.inPod(t, own[2])
 	for _, one := range []*somebody{bearer("nobody", ""), bearer("somebody with a wrong token", "wrong"), stranger(t)} {
 		wants(t, one, h.at("b"), all, http.StatusUnauthorized)
 		wants(t, one, h.at("missing"), some, http.StatusUnauthorized)
@@ -85,6 +88,16 @@ func TestAccess(t *testing.T) {
 		[]byte(`{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`))
 	if code != http.StatusCreated || !strings.Contains(text, `"host:system:kube-scheduler"`) || !strings.Contains(text, `"host:system:nodes"`) {
 		t.Errorf("a user of the host in a system: group is %d %s", code, text)
+	}
+}
+
+// inPod sends a request as a pod does, which knows no path of its cluster.
+func (h *hosting) inPod(t *testing.T, account *somebody) {
+	t.Helper()
+	const path = "/api/v1/namespaces/kube-system"
+	_, want, _ := account.request(t, http.MethodGet, h.at("a")+path, nil)
+	if code, got, _ := account.request(t, http.MethodGet, h.URL+path, nil); code != http.StatusOK || got != want {
+		t.Errorf("a service account gets from the host's address %d %s, not its own cluster's %s", code, got, want)
 	}
 }
 

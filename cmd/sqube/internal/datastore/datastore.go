@@ -139,6 +139,8 @@ func (d Datastore) Open(ctx context.Context) (engine Engine, err error) {
 	switch {
 	case d.Memory:
 		engine, err = sqlite.OpenMemory(ctx)
+	case d.Shared() && d.Cluster != "":
+		err = errHosted
 	case d.clusters != nil:
 		engine, err = d.clusters.open(ctx, d)
 	case d.DSN != "":
@@ -171,6 +173,9 @@ func OpenScratch(ctx context.Context, path string) (Scratch, error) {
 
 // Migrate brings the schema of the database up to date and returns its former state.
 func (d Datastore) Migrate(ctx context.Context) (before migrations.Status, err error) {
+	if d.Shared() && d.Cluster != "" {
+		return before, errHosted
+	}
 	if d.DSN != "" {
 		before, err = postgres.Migrate(ctx, d.postgres())
 	} else {
@@ -204,6 +209,9 @@ func (d Datastore) Unserved(ctx context.Context) error {
 	if d.DSN == "" {
 		return nil
 	}
+	if d.Cluster != "" {
+		return errHosted
+	}
 	return terminal.OneLine(postgres.Unserved(ctx, d.postgres()))
 }
 
@@ -236,7 +244,7 @@ func (d Datastore) Complete() error {
 // Backup writes a consistent copy of the database to an empty file, even while it is served, and checks it: an SQLite file, or an
 // archive of pg_dump.
 func (d Datastore) Backup(ctx context.Context, to *os.File) error {
-	if d.DSN != "" && d.Cluster != "" {
+	if d.Shared() && d.Cluster != "" {
 		return errors.New("on Postgres, one hosted cluster is backed up with --follow")
 	}
 	if d.DSN != "" {
@@ -249,8 +257,8 @@ func (d Datastore) Backup(ctx context.Context, to *os.File) error {
 // content is moved aside, and the database must not be served. aside is the new place of that content, "" if there was none, and
 // replaced its end, with revision 0 if that can't be read. If anything fails, or the process dies, the database is unchanged.
 func (d Datastore) Fill(ctx context.Context, replace bool, fill func(e Engine, replaced dialect.End) error) (aside string, err error) {
-	if d.DSN != "" && d.Cluster != "" {
-		return "", errors.New("on Postgres, the databases of hosted clusters are not replaced: make a Cluster from the backup (spec.from.backup)")
+	if d.Shared() && d.Cluster != "" {
+		return "", errHosted
 	}
 	if d.DSN != "" {
 		aside, err = postgres.Replace(ctx, d.postgres(), replace, time.Now(), func(e *postgres.Engine, replaced dialect.End) error { return fill(e, replaced) })

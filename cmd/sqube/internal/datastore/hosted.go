@@ -72,6 +72,9 @@ func (d Datastore) HostedClusters(ctx context.Context) (ids map[string]string, e
 	return ids, terminal.OneLine(errors.Join(err, reader.Close()))
 }
 
+// errHosted is the error of changing the database of a hosted cluster that servers of Postgres share: only its owner may.
+var errHosted = errors.New("on Postgres, only its server changes a hosted cluster: make another Cluster from a backup (spec.from.backup), and change that through the API")
+
 // asleep explains the error of changing the database of a cluster that is awake.
 func (d Datastore) asleep(err error) error {
 	var elsewhere *fleet.Elsewhere

@@ -164,7 +164,7 @@ func (s *Schemas) Open(ctx context.Context, id string, o sqlstore.Options) (*sql
 	if !mine {
 		return nil, &fleet.Elsewhere{URL: owner.URL}
 	}
-	engine, err := s.host.Open(ctx, id)
+	engine, err := s.host.Open(id)
 	if err != nil {
 		return nil, err
 	}
