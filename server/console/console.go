@@ -86,7 +86,8 @@ func ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == Path {
-		http.Redirect(w, r, Path+"/", http.StatusMovedPermanently)
+		header.Set("Location", "."+Path+"/") // relative, since the server may be below a path
+		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
 	served, err := files()

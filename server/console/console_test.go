@@ -21,7 +21,7 @@ func TestFiles(t *testing.T) {
 		ServeHTTP(w, r)
 		return w.Result()
 	}
-	if r := get("/console"); r.StatusCode != http.StatusMovedPermanently || r.Header.Get("Location") != "/console/" {
+	if r := get("/console"); r.StatusCode != http.StatusMovedPermanently || r.Header.Get("Location") != "./console/" {
 		t.Errorf("/console: %d %v", r.StatusCode, r.Header)
 	}
 	page := get("/console/")

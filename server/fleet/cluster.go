@@ -76,10 +76,10 @@ type running struct {
 var (
 	// errGone means that a cluster is being deleted.
 	errGone = errors.New("the cluster is being deleted")
-	// errReplaced means that a cluster gets another database.
-	errReplaced = errors.New("the cluster is being imported")
 	// errStopping means that the host is about to stop.
 	errStopping = errors.New("the server is stopping: try again")
+	// errReplaced means that a cluster gets another database.
+	errReplaced = errors.New("the cluster is being imported")
 	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
 	errAbandoned = errors.New("nobody waits for the cluster")
 )

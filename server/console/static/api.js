@@ -2,6 +2,19 @@
 
 const key = 'sqube-token', place = 'sqube-place';
 
+// The path below which the API is: that of the server, or of a cluster that it hosts.
+const root = location.pathname.replace(/\/console\/.*$/s, '');
+const parts = /^(.*)\/clusters\/([^/]+)\/([^/]+)$/.exec(root);
+
+/** hosted names the cluster that the page is of; null if the page is of a server itself. */
+export const hosted = parts && { namespace: decodeURIComponent(parts[2]), name: decodeURIComponent(parts[3]) };
+
+/** host is the path of the server that hosts it, or that the page is of. */
+export const host = parts ? parts[1] : root;
+
+// A cluster has a token of its own beside the one for its host.
+const own = hosted ? `${key}:${root}` : key;
+
 /** Failure is an error that the API returned, or that kept it from answering. */
 export class Failure extends Error {
   constructor(code, reason, message) {
@@ -18,40 +31,45 @@ let onUnauthorized = () => {};
 /** whenUnauthorized sets what happens when a token is refused. */
 export function whenUnauthorized(f) { onUnauthorized = f; }
 
-export const signIn = (token) => sessionStorage.setItem(key, token);
-export const signOut = () => sessionStorage.removeItem(key);
+export const signIn = (token) => sessionStorage.setItem(own, token);
+export function signOut() {
+  for (const one of [own, key]) sessionStorage.removeItem(one);
+}
+
 /** toIssuer goes to the identity provider. What the URL shows is kept for when it returns. */
 export function toIssuer() {
-  sessionStorage.setItem(place, location.hash);
-  location.assign('oidc/login');
+  sessionStorage.setItem(place, location.pathname + location.hash);
+  location.assign(`${host}/console/oidc/login`);
 }
 
 /** savedPlace returns what was kept, once. */
 export function savedPlace() {
-  const hash = sessionStorage.getItem(place) ?? '';
+  const path = sessionStorage.getItem(place) ?? '';
   sessionStorage.removeItem(place);
-  return hash.startsWith('#') ? hash : '';
+  return /^\/(?!\/)/.test(path) ? path : '../';
 }
 
 /** issuer returns the host at which users sign in, or '' if tokens are the only way. */
 export async function issuer() {
   try {
-    return (await (await fetch('oidc/issuer')).json()).host;
+    return (await (await fetch(`${host}/console/oidc/issuer`)).json()).host;
   } catch {
     return '';
   }
 }
 
-export const hasToken = () => sessionStorage.getItem(key) !== null;
+const token = () => sessionStorage.getItem(own) ?? sessionStorage.getItem(key);
+export const hasToken = () => token() !== null;
+export const hasOwnToken = () => sessionStorage.getItem(own) !== null;
 
-async function send(path, { method = 'GET', body, type = 'application/json', accept = 'application/json', signal, asking = false, cache = 'no-store' } = {}) {
+// Sends a request to the API, or to a path that is relative to the page.
+async function send(path, { method = 'GET', body, type = 'application/json', accept = 'application/json', signal, asking = false, cache = 'no-store', below = root, as = token() } = {}) {
   const headers = { Accept: accept };
-  const token = sessionStorage.getItem(key);
-  if (token) headers.Authorization = `Bearer ${token}`;
+  if (as) headers.Authorization = `Bearer ${as}`;
   if (body) headers['Content-Type'] = type;
   let response;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && (typeof body === 'string' ? body : JSON.stringify(body)), cache });
+    response = await fetch(path.startsWith('/') ? below + path : path, { method, headers, signal, body: body && (typeof body === 'string' ? body : JSON.stringify(body)), cache });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Failure(0, 'Unreachable', 'The connection failed. The server may be down or restarting.');
@@ -67,6 +85,23 @@ async function send(path, { method = 'GET', body, type = 'application/json', acc
 /** request returns the JSON that the API answers. */
 export async function request(path, options) {
   return (await send(path, options)).json();
+}
+
+/** onHost is request to the server that hosts the cluster, as its user there; or to the server that the page is of. */
+export const onHost = (path, options) => request(path, { ...options, below: host, as: sessionStorage.getItem(key), asking: hosted !== null });
+
+/** enter gets a token for the cluster from its host, where the user must be signed in, and reports whether that worked. */
+export async function enter() {
+  if (!hosted) return false;
+  const [namespace, name] = [hosted.namespace, hosted.name].map(encodeURIComponent);
+  try {
+    const { status } = await onHost(`/apis/fleet.sqube.io/v1alpha1/namespaces/${namespace}/clusters/${name}/kubeconfig`, { method: 'POST', body: {} });
+    const [, found] = /^\s*token: "?([^\s"]+)"?$/m.exec(status.kubeconfig) ?? [];
+    if (found) signIn(found);
+    return Boolean(found);
+  } catch {
+    return false;
+  }
 }
 
 /** text returns an answer that is not JSON. */

@@ -1,6 +1,6 @@
 // The frame: signing in, the sidebar, keys, and which view is open.
 
-import { hasToken, idOf, kinds, pathOf, request, asMetadata, signOut, trials, whenUnauthorized, whoami } from './api.js';
+import { enter, hasOwnToken, hasToken, hosted, idOf, kinds, pathOf, request, asMetadata, signOut, trials, whenUnauthorized, whoami } from './api.js';
 import { forget, takeFiles } from './changing.js';
 import { empty, failure, fill, h, icon } from './dom.js';
 import { help } from './help.js';
@@ -27,14 +27,24 @@ class App {
   #spaces = null; // names of the namespaces, null if the user may not list them
 
   async start() {
-    whenUnauthorized(() => { if (hasToken()) this.#signedOut(true); });
+    whenUnauthorized(async () => {
+      if (!hasToken()) return;
+      if (await enter()) location.reload(); // tokens for clusters end soon
+      else this.#signedOut(true);
+    });
     try {
-      const user = await whoami();
+      const user = await this.#whoami();
       if (user) await this.#signedIn(user);
       else this.#signedOut(hasToken());
     } catch (error) {
       fill(document.body, h('main', { class: 'signin' }, failure(error, () => location.reload())));
     }
+  }
+
+  // The user of a cluster is the one of its host, whom the host gives a token for it, or who may have rights in it.
+  async #whoami() {
+    if (hosted && !hasOwnToken()) await enter();
+    return await whoami() ?? (await enter() ? whoami() : null);
   }
 
   #signedOut(refused) {
@@ -147,7 +157,7 @@ class App {
       this.#view = this.#make(view);
       fill(this.main, this.#view.element);
       const kind = this.resource(r)?.kind;
-      document.title = [name ?? (view === 'list' ? kind : view === 'sql' ? 'SQL' : view[0].toUpperCase() + view.slice(1)), ns, 'sqube'].filter(Boolean).join(' · ');
+      document.title = [name ?? (view === 'list' ? kind : view === 'sql' ? 'SQL' : view[0].toUpperCase() + view.slice(1)), ns, hosted?.name, 'sqube'].filter(Boolean).join(' · ');
       document.querySelector('.app')?.classList.remove('menu-open');
     }
     this.sidebar.update();

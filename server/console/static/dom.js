@@ -34,6 +34,8 @@ const icons = {
   overview: 'M3 3h7v7H3zM14 3h7v4h-7zM14 11h7v10h-7zM3 14h7v7H3z',
   changes: 'M4 6h16M4 12h10M4 18h13',
   trash: 'M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13M10 11v6M14 11v6',
+  clusters: 'M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z',
+  fork: 'M7 3v6M17 3v3a6 6 0 01-6 6 4 4 0 00-4 4v5M4 18l3 3 3-3',
   compare: 'M8 4v16M8 4L4 8M8 4l4 4M16 20V4M16 20l-4-4M16 20l4-4',
   tree: 'M5 4v14h5M5 10h5M13 7h6v6h-6zM13 15h6v6h-6z',
   sql: 'M4 6h16v12H4zM7.5 10l2.5 2-2.5 2M12 14.5h4',
@@ -80,10 +82,10 @@ export function skeleton(lines = 8) {
 
 let toastTimer;
 
-/** toast says something for a few seconds. */
-export function toast(text) {
+/** toast says something for a few seconds, with a button, [text, what it does], if there is one. */
+export function toast(text, button) {
   document.querySelector('.toast')?.remove();
-  document.body.append(h('div', { class: 'toast', role: 'status' }, text));
+  document.body.append(h('div', { class: 'toast', role: 'status' }, text, button && h('button', { onclick: button[1] }, button[0])));
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => document.querySelector('.toast')?.remove(), 4000);
+  toastTimer = setTimeout(() => document.querySelector('.toast')?.remove(), button ? 10000 : 4000);
 }

@@ -15,6 +15,14 @@ export function ago(ms) {
   return `${Math.floor(hours / 24)}d`;
 }
 
+const units = { d: 86400e3, h: 3600e3, m: 60e3, s: 1e3 };
+
+/** span returns how many milliseconds a duration of kubectl's is, NaN for other texts. */
+export function span(text) {
+  if (!/^(?:\d+[dhms])+$/.test(text)) return NaN;
+  return [...text.matchAll(/(\d+)([dhms])/g)].reduce((sum, [, n, unit]) => sum + n * units[unit], 0);
+}
+
 /** clock returns a time of day, with the date unless it is today. */
 export function clock(time) {
   const d = new Date(time);
@@ -45,6 +53,7 @@ export const readable = (message) => message.replace(/ Invalid value: "(?:[^"\\]
 /** who returns a user's name in short: service accounts without their prefix. */
 export function who(user) {
   if (!user) return 'unknown';
+  if (user.startsWith('host:')) return `host:${who(user.slice('host:'.length))}`; // of the server that hosts the cluster
   const account = /^system:serviceaccount:(.+):(.+)$/.exec(user);
   if (account) return account[1] === 'kube-system' ? account[2] : `${account[1]}/${account[2]}`;
   return user.replace(/^system:(node:)?/, '');
@@ -58,9 +67,9 @@ export const authorInFull = (c) => (c.user ?? '') + (c.impersonatedUser ? ` as $
 
 /** health returns good, busy or bad for a status that kinds of the API have, or ''. */
 export function health(text) {
-  if (/^(Running|Active|Bound|Ready|Complete|Completed|Succeeded|True|Available|Normal|Established)$/.test(text)) return 'good';
+  if (/^(Running|Active|Bound|Ready|Complete|Completed|Succeeded|True|Available|Normal|Established|Awake)$/.test(text)) return 'good';
   if (/(BackOff|Err|Error|Failed|Evicted|OOMKilled|Lost|NotReady|Warning|Unknown|Invalid|DeadlineExceeded)/.test(text)) return 'bad';
-  if (/^(Pending|Terminating|ContainerCreating|PodInitializing|Init:|Waiting|Suspended|Progressing|SchedulingDisabled)/.test(text)) return 'busy';
+  if (/^(Pending|Terminating|ContainerCreating|PodInitializing|Init:|Waiting|Suspended|Progressing|SchedulingDisabled|Creating$|Waking$|Deleting$)/.test(text)) return 'busy';
   const part = /^(\d+)\/(\d+)$/.exec(text);
   if (part) return part[1] === part[2] ? 'good' : 'busy';
   return '';

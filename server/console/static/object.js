@@ -3,6 +3,7 @@
 import { asTable, exact, idOf, pathOf, request, withQuery } from './api.js';
 import { card, onlyStatus } from './change.js';
 import { actions } from './changing.js';
+import { clusterActions, isCluster, pastActions } from './clusters.js';
 import { empty, failure, fill, h, icon, skeleton, toast } from './dom.js';
 import { ago, author, authorInFull, clock, health } from './format.js';
 import { follow, list, of, revisionOf, timeOf } from './history.js';
@@ -200,7 +201,9 @@ export class ObjectView {
     fill(this.actions,
       at && h('a', { class: 'button', href: link('compare', { from: at, to: '', at: '', name: this.name, r: idOf(this.resource), ns: this.ns }) }, icon('compare'), 'Compare with now'),
       deleted && !at && h('button', { class: 'button primary', onclick: () => undoDialog(this.app, `Bring back ${this.name}`, { object }) }, icon('undo'), 'Bring back…'),
+      !at && this.#object && isCluster(this.resource) && clusterActions(this.app, this.#object),
       !at && this.#object && actions(this.app, this.resource, this.#object),
+      at && this.#object && isCluster(this.resource) && pastActions(this.app, this.#object),
       at && this.#object && h('button', { class: 'button primary', onclick: () => undoDialog(this.app, `Restore ${this.name} to ${clock(this.app.time.now)}`, { object, to: { revision: Number(at) } }) }, icon('undo'), 'Restore this…'));
   }
 

@@ -1,12 +1,13 @@
 // The sidebar: the pages, and all kinds of the API by what they are for.
 
 import { hasToken, idOf } from './api.js';
+import { isCluster, place } from './clusters.js';
 import { fill, h, icon, logo } from './dom.js';
 import { plural, who } from './format.js';
 import { help } from './help.js';
 import { go, link } from './route.js';
 
-const pages = [['overview', 'Overview'], ['changes', 'Changes'], ['trash', 'Trash'], ['compare', 'Compare'], ['tree', 'Owners'], ['trial', 'Try'], ['sql', 'SQL']];
+const pages = [['overview', 'Overview'], ['clusters', 'Clusters'], ['changes', 'Changes'], ['trash', 'Trash'], ['compare', 'Compare'], ['tree', 'Owners'], ['trial', 'Try'], ['sql', 'SQL']];
 
 const sections = {
   Workloads: ['pods', 'deployments', 'statefulsets', 'daemonsets', 'jobs', 'cronjobs', 'replicasets'],
@@ -27,7 +28,7 @@ export class Sidebar {
     this.list = h('nav', { 'aria-label': 'Kinds', class: 'kinds' });
     this.pages = h('nav', { 'aria-label': 'Pages' });
     this.element = h('aside', { class: 'sidebar' },
-      h('div', { class: 'brand' }, logo(), 'sqube'), this.pages,
+      h('div', { class: 'brand' }, logo(), 'sqube'), place(app), this.pages,
       h('div', { class: 'kind-search' }, icon('search'), this.search), this.list,
       h('footer', {}, h('span', { class: 'user', title: app.user }, who(app.user)),
         h('button', { class: 'icon-button', title: 'Keys  ?', 'aria-label': 'Keys', onclick: help }, icon('help')),
@@ -74,7 +75,7 @@ export class Sidebar {
   update() {
     const { view, r } = this.app.route;
     const mark = (a, here) => (here ? a.setAttribute('aria-current', 'page') : a.removeAttribute('aria-current'));
-    if (!this.pages.firstChild) fill(this.pages, pages.filter(([id]) => (id !== 'sql' || this.app.mayQuery) && (id !== 'trial' || this.app.trials)).map(([id, name]) => h('a', { dataset: { page: id } }, icon(id === 'trial' ? 'try' : id), name)));
+    if (!this.pages.firstChild) fill(this.pages, pages.filter(([id]) => (id !== 'sql' || this.app.mayQuery) && (id !== 'trial' || this.app.trials) && (id !== 'clusters' || this.app.kinds.some(isCluster))).map(([id, name]) => h('a', { dataset: { page: id } }, icon(id === 'trial' ? 'try' : id), name)));
     for (const a of this.pages.children) {
       a.href = link(a.dataset.page);
       mark(a, a.dataset.page === view);

@@ -3,4 +3,4 @@
 import { savedPlace, signIn } from './api.js';
 
 signIn(document.body.dataset.token);
-location.replace(`../${savedPlace()}`);
+location.replace(savedPlace());

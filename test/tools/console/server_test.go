@@ -64,7 +64,7 @@ func run(m *testing.M) (int, error) {
 	if err := errors.Join(provider.write(authority), os.WriteFile(secret, []byte(clientSecret+"\n"), 0o600)); err != nil {
 		return 0, err
 	}
-	server := exec.Command(os.Getenv("SQUBE_BIN"), "serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", port,
+	server := exec.Command(os.Getenv("SQUBE_BIN"), "serve", "--data-dir", dir, "--bind-address", "127.0.0.1", "--secure-port", port, "--clusters",
 		"--oidc-issuer-url", provider.URL, "--oidc-client-id", clientID, "--oidc-ca-file", authority, "--oidc-username-prefix", "oidc:",
 		"--console-oidc-client-secret-file", secret, "--console-oidc-extra-scopes", "email")
 	server.Stdout, server.Stderr = &output, &output
