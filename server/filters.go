@@ -46,14 +46,15 @@ var requestInfo = &request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// longRunning reports whether a request has no time limit: watches, connections into pods, and trials and agents, which have limits of their own.
+// longRunning reports whether a request has no time limit: watches, connections into pods, clusters that are moved, and trials and agents, which
+// have limits of their own.
 func longRunning(r *http.Request, info *request.RequestInfo) bool {
 	return longRunningResource(r, info) || r.URL.Path == console.TrialsPath || r.URL.Path == AgentPath
 }
 
 var longRunningResource = serverfilters.BasicLongRunningRequestCheck(
 	sets.NewString("watch", "proxy"),
-	sets.NewString("attach", "exec", "proxy", "log", "portforward"),
+	sets.NewString("attach", "exec", "proxy", "log", "portforward", "export", "import"),
 )
 
 // withFilters adds the filters to the handlers. A request passes them in the order of this list.

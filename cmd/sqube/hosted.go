@@ -40,7 +40,7 @@ kubectl apply and kubectl explain cluster work, too.`,
 	}
 	cmd.AddCommand(
 		hostedListCommand(), hostedCreateCommand(), hostedForkCommand(), hostedActCommand("sleep"), hostedActCommand("wake"), hostedStateCommand(),
-		hostedKubeconfigCommand(), hostedCredentialsCommand(), hostedClaimCommand(), hostedReleaseCommand(), hostedDeleteCommand(), hostedUndeleteCommand(),
+		hostedKubeconfigCommand(), hostedCredentialsCommand(), hostedClaimCommand(), hostedReleaseCommand(), hostedExportCommand(), hostedImportCommand(), hostedMoveCommand(), hostedDeleteCommand(), hostedUndeleteCommand(),
 	)
 	return cmd
 }

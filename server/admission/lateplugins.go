@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
@@ -116,10 +117,21 @@ func (p *latePlugin) delay(i lateInitializer) {
 	p.initializer, p.objects = i, p.kind.informer(i.informers.Admissionregistration().V1())
 }
 
-// built returns the plugin, nil if there are no objects. Until the informer knows that, upstream's plugin delays requests.
-func (p *latePlugin) built() (admission.Interface, error) {
+// syncTimeout is how long requests wait for the informer, like upstream's plugins.
+const syncTimeout = 10 * time.Second
+
+// built returns the plugin, nil if there are no objects. If the informer does not know that in time, upstream's plugin answers.
+func (p *latePlugin) built(ctx context.Context) (admission.Interface, error) {
 	if built := p.plugin.Load(); built != nil {
 		return *built, nil
+	}
+	if !p.objects.HasSynced() {
+		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
+		defer cancel()
+		select {
+		case <-p.objects.HasSyncedChecker().Done():
+		case <-waiting.Done():
+		}
 	}
 	if p.objects.HasSynced() && len(p.objects.GetStore().ListKeys()) == 0 {
 		return nil, nil
@@ -146,7 +158,7 @@ type lateMutator struct{ *latePlugin }
 
 // Admit implements admission.MutationInterface.
 func (p *lateMutator) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	plugin, err := p.built()
+	plugin, err := p.built(ctx)
 	if plugin == nil {
 		return err
 	}
@@ -157,7 +169,7 @@ type lateValidator struct{ *latePlugin }
 
 // Validate implements admission.ValidationInterface.
 func (p *lateValidator) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	plugin, err := p.built()
+	plugin, err := p.built(ctx)
 	if plugin == nil {
 		return err
 	}

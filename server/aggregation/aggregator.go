@@ -79,7 +79,8 @@ type Config struct {
 // Aggregator is the aggregation layer of a server.
 type Aggregator struct {
 	client      apiservices.APIServicesGetter
-	factory     externalversions.SharedInformerFactory
+	known       *informer.Informer // of APIServices
+	informer    apiregistrationinformers.APIServiceInformer
 	services    listers.APIServiceLister
 	aggregated  aggregated.ResourceManager
 	certificate *dynamiccertificates.DynamicCertKeyPairContent
@@ -111,10 +112,9 @@ func New(c Config) (*Aggregator, error) {
 	}
 	prioritize(c.Discovery)
 	factory := externalversions.NewSharedInformerFactory(client, c.Resync)
-	made := apiregistrationinformers.NewAPIServiceInformer(client, 0, cache.Indexers{})
-	factory.InformerFor(&apiregistrationv1.APIService{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer {
-		return informer.New(made, informer.Options{Name: "apiservices", Feed: c.Feed, Source: c.Source, Resync: c.Resync})
-	})
+	known := informer.New(apiregistrationinformers.NewAPIServiceInformer(client, 0, cache.Indexers{}),
+		informer.Options{Name: "apiservices", Feed: c.Feed, Source: c.Source, Resync: c.Resync})
+	factory.InformerFor(&apiregistrationv1.APIService{}, func(clientset.Interface, time.Duration) cache.SharedIndexInformer { return known })
 	services := factory.Apiregistration().V1().APIServices()
 	local, err := localstatus.New(&steady{APIServiceInformer: services}, client.ApiregistrationV1(), gauges)
 	if err != nil {
@@ -122,7 +122,8 @@ func New(c Config) (*Aggregator, error) {
 	}
 	a := &Aggregator{
 		client:      client.ApiregistrationV1(),
-		factory:     factory,
+		known:       known,
+		informer:    services,
 		services:    services.Lister(),
 		aggregated:  c.Discovery,
 		certificate: certificate,
@@ -158,7 +159,7 @@ var registeredMetrics = sync.OnceValues(func() (*metrics.Metrics, error) {
 //	discovery  adds to discovery what the servers behind the proxies serve
 //	openAPI    reads their OpenAPI documents
 func (a *Aggregator) Run(ctx context.Context, later <-chan struct{}) {
-	a.factory.StartWithContext(ctx)
+	a.known.Start(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
 	if !a.proxies.config.ReadOnly {
@@ -187,7 +188,7 @@ func (a *Aggregator) Run(ctx context.Context, later <-chan struct{}) {
 	})
 	close(a.started)
 	running.Wait()
-	a.factory.Shutdown()
+	a.known.Wait()
 }
 
 // runRemote runs what handles the APIServices that name a Service until ctx ends. It closes discovered, unless that is nil, when the
@@ -195,7 +196,7 @@ func (a *Aggregator) Run(ctx context.Context, later <-chan struct{}) {
 func (a *Aggregator) runRemote(ctx context.Context, discovered chan<- struct{}) {
 	c := a.proxies.config
 	services, endpoints := c.Informers.Core().V1().Services(), c.Informers.Discovery().V1().EndpointSlices()
-	known := &steady{APIServiceInformer: a.factory.Apiregistration().V1().APIServices()}
+	known := &steady{APIServiceInformer: a.informer}
 	remote, err := remotestatus.New(known, services, endpoints, a.client, c.Dial, a.certificate.CurrentCertKeyContent, c.Resolver, a.gauges)
 	if err != nil {
 		utilruntime.HandleErrorWithContext(ctx, err, "Building the controller of remote APIServices failed")

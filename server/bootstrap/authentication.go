@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
@@ -17,7 +19,14 @@ import (
 // a CA file changes.
 func authenticationHook(client kubernetes.Interface, c Config, after ...*hook) *hook {
 	info := c.Authentication
-	controller := clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client)
+	changed := make(notice, 1)
+	keep := upkeep{
+		revision: configMapRevision(client, "extension-apiserver-authentication"), interval: cmp.Or(c.Seldom, authenticationInterval), wake: changed,
+		run: func(ctx context.Context) {
+			clusterauthenticationtrust.NewClusterAuthenticationTrustController(info, client).Run(ctx, 1)
+			<-ctx.Done()
+		},
+	}
 	return &hook{
 		name:  "start-cluster-authentication-info-controller",
 		after: after,
@@ -28,7 +37,7 @@ func authenticationHook(client kubernetes.Interface, c Config, after ...*hook) *
 				if ca == nil {
 					continue
 				}
-				ca.AddListener(controller)
+				ca.AddListener(changed)
 				watcher, ok := ca.(dynamiccertificates.ControllerRunner)
 				if !ok {
 					continue // content that never changes
@@ -39,10 +48,7 @@ func authenticationHook(client kubernetes.Interface, c Config, after ...*hook) *
 				running.Go(func() { pki.Follow(ctx, watcher, c.InMemory) })
 			}
 			ready()
-			published, cancel := c.atFirst(ctx)
-			defer cancel()
-			controller.Run(published, 1)
-			<-ctx.Done()
+			keep.until(ctx)
 			return nil
 		},
 	}
@@ -50,11 +56,28 @@ func authenticationHook(client kubernetes.Interface, c Config, after ...*hook) *
 
 // legacyTokenHook records when the tracking of legacy service account tokens began (KEP-2799), which the cleaner of unused
 // tokens needs.
-func legacyTokenHook(client kubernetes.Interface, after ...*hook) *hook {
-	controller := legacytokentracking.NewController(client)
+func legacyTokenHook(client kubernetes.Interface, interval time.Duration, after ...*hook) *hook {
+	keep := upkeep{
+		revision: configMapRevision(client, legacytokentracking.ConfigMapName), interval: interval,
+		run: func(ctx context.Context) { legacytokentracking.NewController(client).RunWithContext(ctx) },
+	}
 	return &hook{
 		name:  "start-legacy-token-tracking-controller",
 		after: after,
-		serve: readyAtOnce(controller.RunWithContext),
+		serve: readyAtOnce(keep.until),
+	}
+}
+
+// How often the hooks look whether the ConfigMaps are still there: like upstream, and as often as upstream creates one.
+const authenticationInterval, legacyTokenInterval = time.Minute, 30 * time.Minute
+
+// notice implements dynamiccertificates.Listener. It holds one value if content has changed since the last one was taken.
+type notice chan struct{}
+
+// Enqueue implements dynamiccertificates.Listener.
+func (n notice) Enqueue() {
+	select {
+	case n <- struct{}{}:
+	default:
 	}
 }

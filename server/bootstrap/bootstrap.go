@@ -112,7 +112,7 @@ func New(c Config) (*Bootstrap, error) {
 		authenticationHook(client, c, namespaces),
 		identityHook(client, c.ServerID, cmp.Or(c.Seldom, identityRenewal), namespaces),
 		identityCollectorHook(client, cmp.Or(c.Seldom*renewals, identityDuration), namespaces),
-		legacyTokenHook(client, namespaces),
+		legacyTokenHook(client, cmp.Or(c.Seldom, legacyTokenInterval), namespaces),
 	)
 	for _, h := range hooks {
 		if c.Stored && h.stored != nil {
@@ -121,14 +121,6 @@ func New(c Config) (*Bootstrap, error) {
 		h.done, h.ended = make(chan struct{}), make(chan struct{})
 	}
 	return &Bootstrap{hooks}, nil
-}
-
-// atFirst returns a context for what repeats its work often: all the time, or with Seldom only until it has surely worked.
-func (c *Config) atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.Seldom > 0 {
-		return context.WithTimeout(ctx, startTimeout)
-	}
-	return context.WithCancel(ctx)
 }
 
 // Checks returns one check per hook, each named poststarthook/NAME, for /readyz, /livez and /healthz.

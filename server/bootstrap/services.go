@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ const (
 	kubernetesServicePort = 443
 	// endpointInterval is how often the Service and its endpoints are reconciled, like upstream.
 	endpointInterval = 10 * time.Second
+	// serviceCIDRInterval is how often the hook looks whether the default ServiceCIDR is as it was, like upstream.
+	serviceCIDRInterval = 10 * time.Second
 	// EndpointLease is how long an address stays published without renewal, like upstream.
 	EndpointLease = 15 * time.Second
 	// renewals is how often an address is renewed within EndpointLease, so that one failure does not withdraw it.
@@ -140,15 +143,29 @@ func endpointReconciler(client kubernetes.Interface, endpoint Endpoint) reconcil
 // serviceCIDRHook creates the default ServiceCIDR, from which cluster IPs are allocated, sets its condition Ready, and maintains
 // it.
 func serviceCIDRHook(client kubernetes.Interface, c Config) *hook {
-	controller := defaultservicecidr.NewController(c.Services.IPRange, c.Services.SecondaryIPRange, rangeClient{client})
+	keep := upkeep{
+		interval: cmp.Or(c.Seldom, serviceCIDRInterval),
+		revision: func(ctx context.Context) (string, error) {
+			found, err := c.Informers.Networking().V1().ServiceCIDRs().Lister().Get(defaultservicecidr.DefaultServiceCIDRName)
+			if apierrors.IsNotFound(err) {
+				return "", nil
+			}
+			if err != nil {
+				return "", err
+			}
+			return found.ResourceVersion, nil
+		},
+	}
 	return &hook{
 		name: "start-kubernetes-service-cidr-controller",
 		serve: func(ctx context.Context, ready func()) error {
-			maintained, cancel := c.atFirst(ctx)
-			defer cancel()
-			controller.Start(maintained) // returns when the object exists, and continues in the background until ctx ends
-			ready()
-			<-ctx.Done()
+			keep.run = func(ctx context.Context) {
+				controller := defaultservicecidr.NewController(c.Services.IPRange, c.Services.SecondaryIPRange, rangeClient{client})
+				controller.Start(ctx) // returns when the object exists, and continues in the background until ctx ends
+				ready()
+				<-ctx.Done()
+			}
+			keep.until(ctx)
 			return nil
 		},
 	}

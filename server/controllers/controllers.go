@@ -244,21 +244,23 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	var running sync.WaitGroup
 	failed := make(chan error, len(controllers)+1)
 	first := make(chan struct{}) // closed when the first part is built, whose informers of whole objects the others share
-	for i, group := range inGroups(controllers) {
-		part, built := s.part(), func() {}
-		if i == 0 {
-			built = func() { close(first) }
-		}
+	groups := inGroups(controllers)
+	parts, leaders := make([]*runState, len(groups)), make([]controller, len(groups))
+	for i, group := range groups {
+		parts[i], leaders[i] = s.part(), group[0]
+	}
+	start := func(i int, built func()) {
 		running.Go(func() {
-			if i > 0 && !awaitFirst(ctx, first, group[0], c) {
-				return
-			}
-			if err := part.run(ctx, group, built); err != nil {
+			if err := parts[i].run(ctx, groups[i], built); err != nil {
 				failed <- err
 				cancel()
 			}
 		})
 	}
+	start(0, func() { close(first) })
+	running.Go(func() {
+		startNeeded(ctx, first, leaders[1:], c, func(i int) { start(i+1, func() {}) })
+	})
 	if slices.ContainsFunc(controllers, func(c controller) bool { return c.other }) {
 		changed, ended := s.resources.subscribe(ctx), c.Track("discovery of kinds")
 		running.Go(func() {

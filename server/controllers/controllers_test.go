@@ -230,8 +230,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestAwaitFirst checks what a controller waits for: the first part in any case, and a client's write or an object of its resource.
-func TestAwaitFirst(t *testing.T) {
+// TestStartNeeded checks what a controller waits for: the first part in any case, and a client's write or an object of its resource.
+func TestStartNeeded(t *testing.T) {
 	closed, open := make(chan struct{}), make(chan struct{})
 	close(closed)
 	resource := corev1.SchemeGroupVersion.WithResource("secrets")
@@ -270,8 +270,10 @@ func TestAwaitFirst(t *testing.T) {
 		if test.waits {
 			cancel() // it can only return because of this
 		}
-		if awaitFirst(ctx, test.first, test.c, test.with) == test.waits {
-			t.Errorf("%s: waits is not %t", name, test.waits)
+		started := 0
+		startNeeded(ctx, test.first, []controller{test.c}, test.with, func(int) { started++ })
+		if started == 0 != test.waits {
+			t.Errorf("%s: started %d times, waits is not %t", name, started, test.waits)
 		}
 		cancel()
 	}

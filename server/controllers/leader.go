@@ -194,7 +194,7 @@ func followProgram(ctx context.Context, c Config, client kubernetes.Interface, p
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(_, lease any) { notify(lease) },
 		})
-		factory.Start(ctx.Done())
+		factory.StartWithContext(ctx)
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			return
 		}

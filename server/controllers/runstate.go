@@ -155,31 +155,54 @@ func inGroups(controllers []controller) [][]controller {
 	return groups
 }
 
-// awaitFirst waits until the first part is built and the controller has something to do. It returns false if ctx ends first.
-func awaitFirst(ctx context.Context, first <-chan struct{}, c controller, config Config) bool {
-	awake := make(chan struct{})
-	wake := sync.OnceFunc(func() { close(awake) }) // Sleep may call it even if it returns false
-	var needed <-chan struct{} = awake
-	if c.awaitsClients && config.Written != nil {
-		needed = config.Written
-	} else if c.awaitsClients {
-		wake()
-	}
-	for _, resource := range c.awaits {
-		if cancel, asleep := config.Sleep(ctx, resource, wake); asleep {
-			defer cancel()
-		} else {
+// startNeeded calls start for each part, with its index, when first is closed and the part has something to do. It returns when all have been
+// started, or ctx ends.
+func startNeeded(ctx context.Context, first <-chan struct{}, parts []controller, config Config, start func(int)) {
+	awake := make(chan int, len(parts))
+	var written <-chan struct{}
+	var waiting []int // for written
+	asleep := make([][]func(), len(parts))
+	for i, c := range parts {
+		wake := sync.OnceFunc(func() { awake <- i }) // Sleep may call it even if it returns false
+		if c.awaitsClients && config.Written != nil {
+			written, waiting = config.Written, append(waiting, i)
+			continue
+		} else if c.awaitsClients {
 			wake()
 		}
-	}
-	for _, happened := range []<-chan struct{}{first, needed} {
-		select {
-		case <-happened:
-		case <-ctx.Done():
-			return false
+		for _, resource := range c.awaits {
+			if cancel, sleeps := config.Sleep(ctx, resource, wake); sleeps {
+				asleep[i] = append(asleep[i], cancel)
+			} else {
+				wake()
+			}
 		}
 	}
-	return true
+	defer func() {
+		for _, cancel := range slices.Concat(asleep...) {
+			cancel()
+		}
+	}()
+	select {
+	case <-first:
+	case <-ctx.Done():
+		return
+	}
+	for left := len(parts); left > 0; {
+		select {
+		case i := <-awake:
+			start(i)
+			left--
+		case <-written:
+			for _, i := range waiting {
+				start(i)
+			}
+			left -= len(waiting)
+			written = nil
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // part returns the state of a part. Its event handlers are called once its controllers have been built.

@@ -168,7 +168,7 @@ func (slimCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Ob
 }
 
 // newSlimInformer returns an informer of definitions without schemas.
-func newSlimInformer(c Config) (cache.SharedIndexInformer, error) {
+func newSlimInformer(c Config) (*informer.Informer, error) {
 	options := definitionOptions(c.Storage)
 	options.Codec = slimCodec{options.Codec}
 	rows, err := newRows(options, apiextensionsv1.Resource("customresourcedefinitions"),

@@ -45,7 +45,7 @@ import (
 type Server struct {
 	group     *genericapiserver.APIGroupInfo
 	client    statusClient
-	factory   externalversions.SharedInformerFactory
+	running   *informer.Informer                         // which informer is
 	informer  informers.CustomResourceDefinitionInformer // without schemas
 	storage   generic.StorageDecorator
 	whole     wholeDefinitions
@@ -92,7 +92,7 @@ func New(c Config) (*Server, error) {
 		started:  make(chan struct{}),
 		group:    group,
 		client:   statusClient{client.ApiextensionsV1(), whole},
-		factory:  factory,
+		running:  slim,
 		informer: factory.Apiextensions().V1().CustomResourceDefinitions(),
 		storage:  c.Storage,
 		whole:    whole,
@@ -234,7 +234,7 @@ const workers = 5
 //	finalizer            deletes custom resources before their definition
 //	refusals             says of definitions in sqube's own API groups that they are not served
 func (s *Server) Run(ctx context.Context) {
-	s.factory.StartWithContext(ctx)
+	s.running.Start(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { s.published.run(ctx) })
 	running.Go(func() {
@@ -246,7 +246,7 @@ func (s *Server) Run(ctx context.Context) {
 	})
 	close(s.started)
 	running.Wait()
-	s.factory.Shutdown()
+	s.running.Wait()
 }
 
 // control runs the controllers until ctx ends.

@@ -29,7 +29,7 @@ type cluster struct {
 	mu       sync.Mutex
 	made     bool        // it has its database
 	running  *running    // nil while it sleeps
-	gone     bool        // it is being deleted, and does not wake up any more
+	gone     error       // why it does not wake up any more; nil if it does
 	member   *membership // nil if it is of no pool
 	news     *news       // what is not in its status yet; nil if nothing is
 	parked   *parked     // nil if no watch may wait for it
@@ -78,6 +78,8 @@ var (
 	errGone = errors.New("the cluster is being deleted")
 	// errStopping means that the host is about to stop.
 	errStopping = errors.New("the server is stopping: try again")
+	// errReplaced means that a cluster gets another database.
+	errReplaced = errors.New("the cluster is being imported")
 	// errAbandoned means that nobody waited any more for a cluster that was about to wake up.
 	errAbandoned = errors.New("nobody waits for the cluster")
 )
@@ -113,9 +115,9 @@ func (c *cluster) awake() bool {
 // wake returns when the cluster is awake.
 func (c *cluster) wake(ctx context.Context) (*running, error) {
 	c.mu.Lock()
-	if c.gone {
+	if gone := c.gone; gone != nil {
 		c.mu.Unlock()
-		return nil, errGone
+		return nil, gone
 	}
 	r := c.running
 	if r == nil && c.fleet.stops() {
@@ -308,7 +310,7 @@ func (c *cluster) stop(ctx context.Context) {
 // end puts the cluster to sleep for good.
 func (c *cluster) end(ctx context.Context) {
 	c.mu.Lock()
-	c.gone = true
+	c.gone = errGone
 	c.mu.Unlock()
 	c.stop(ctx)
 	c.fleet.alarms.set(&c.alarm, time.Time{}, c)

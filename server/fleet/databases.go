@@ -18,6 +18,10 @@ type Databases interface {
 	Fork(ctx context.Context, from, to string, at Moment) (revision int64, err error)
 	// Restore is Fork from a backup: a file, a folder or s3://BUCKET/PREFIX.
 	Restore(ctx context.Context, backup, to string, at Moment) (revision int64, err error)
+	// Export writes all of a database, which may be open, to a new file: an SQLite database with the same revisions. The keys in it remain encrypted.
+	Export(ctx context.Context, id, file string) error
+	// Import makes a database of a file that Export wrote. It does nothing if there is one.
+	Import(ctx context.Context, id, file string) error
 	// Open opens a database, which no other process may have open. If one has, the error is an *Elsewhere.
 	Open(ctx context.Context, id string, options sqlstore.Options) (*sqlstore.Store, error)
 	// Remove removes a database that is not open. It does nothing if there is none.

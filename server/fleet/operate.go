@@ -5,8 +5,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
 // sleep puts a cluster to sleep, though somebody may have asked just now, and answers with the Cluster. The next request wakes it.
@@ -16,7 +14,7 @@ func (f *Fleet) sleep(_ http.ResponseWriter, r *http.Request, name types.Namespa
 	}
 	c := f.find(name)
 	if c == nil {
-		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
+		return nil, notFound(name)
 	}
 	c.stop(r.Context())
 	if err := f.writeNews(r.Context(), c); err != nil && !apierrors.IsConflict(err) {

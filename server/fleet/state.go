@@ -69,12 +69,16 @@ func (f *Fleet) state(_ http.ResponseWriter, r *http.Request, name types.Namespa
 func (f *Fleet) visit(ctx context.Context, name types.NamespacedName) (s *server.Server, leave func(), err error) {
 	c := f.find(name)
 	if c == nil {
-		return nil, nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
+		return nil, nil, notFound(name)
 	}
 	if s, leave, err = c.enter(ctx, false); err != nil {
 		return nil, nil, apierrors.NewServiceUnavailable("the cluster can't be woken up: " + err.Error())
 	}
 	return s, leave, nil
+}
+
+func notFound(name types.NamespacedName) error {
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
 }
 
 func notSupported(subresource, method string) error {

@@ -102,7 +102,7 @@ func (c *cluster) slept(r *running) {
 	c.news.phase, c.news.last = v1alpha1.PhaseAsleep, last
 	found, gone := c.news.asleep, c.gone
 	c.mu.Unlock()
-	if gone || found == nil {
+	if gone != nil || found == nil {
 		return
 	}
 	if bytes, err := c.fleet.config.Databases.Bytes(context.Background(), c.id); err == nil {

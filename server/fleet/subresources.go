@@ -44,6 +44,10 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 			serve = f.sleep
 		case "clusters/wake":
 			serve = f.wakeUp
+		case "clusters/export":
+			serve = f.export
+		case "clusters/import":
+			serve = f.takeOver
 		default:
 			next.ServeHTTP(w, r)
 			return
@@ -55,6 +59,9 @@ func (f *Fleet) Subresources(next http.Handler) http.Handler {
 		answer, err := serve(w, r, name)
 		if err != nil {
 			codecs.WriteError(w, r, err)
+			return
+		}
+		if answer == nil { // it has been sent
 			return
 		}
 		code := http.StatusCreated

@@ -110,7 +110,7 @@ func (f *Factory) start(ctx context.Context) bool {
 // Shutdown returns when all informers have stopped.
 func (f *Factory) Shutdown() {
 	for _, informer := range f.started() {
-		informer.wait()
+		informer.Wait()
 	}
 	f.made.Shutdown()
 }

@@ -195,19 +195,26 @@ func (i *Informer) fill(store *sqlstore.Store) {
 	}
 }
 
-// list reads the collection. Objects that the indexer has already are those of the indexer.
-func (i *Informer) list(store *sqlstore.Store) (objects map[string]any, revision int64, err error) {
-	objects = map[string]any{}
+// listed is an object of a collection.
+type listed struct {
+	revision int64
+	key      string
+	object   any
+}
+
+// list reads the collection, in the order of revisions. Objects that the indexer has already are those of the indexer.
+func (i *Informer) list(store *sqlstore.Store) (objects []listed, revision int64, err error) {
 	revision, err = walk(i.ctx, store, sqlstore.Query{Resource: i.source.Resource(), Terms: i.source.Terms()}, func(r *sqlstore.Record) (err error) {
 		known, ok, _ := i.GetIndexer().GetByKey(r.Key)
 		if !ok || version(known) != strconv.FormatInt(r.Revision, 10) {
 			known, err = i.read(r)
 		}
 		if known != nil {
-			objects[r.Key] = known
+			objects = append(objects, listed{r.Revision, r.Key, known})
 		}
 		return err
 	})
+	slices.SortFunc(objects, func(a, b listed) int { return cmp.Compare(a.revision, b.revision) })
 	return objects, revision, err
 }
 

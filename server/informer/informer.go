@@ -115,8 +115,8 @@ func (i *Informer) stop() {
 	}
 }
 
-// wait returns when the informer has stopped, and its handlers have returned.
-func (i *Informer) wait() {
+// Wait returns when the informer, which was started, has stopped, and its handlers have returned.
+func (i *Informer) Wait() {
 	i.mu.Lock()
 	ctx := i.ctx
 	i.mu.Unlock()
@@ -128,7 +128,7 @@ func (i *Informer) wait() {
 // RunWithContext runs the informer until ctx ends.
 func (i *Informer) RunWithContext(ctx context.Context) {
 	i.Start(ctx)
-	i.wait()
+	i.Wait()
 }
 
 // Run runs the informer until stop is closed.
@@ -156,13 +156,17 @@ func (i *Informer) runMade() {
 	})
 }
 
-// replace makes the indexer contain exactly the objects, which are those of a revision, by key.
-func (i *Informer) replace(objects map[string]any, revision int64) error {
+// replace makes the indexer contain exactly the objects, which are those of a revision.
+func (i *Informer) replace(objects []listed, revision int64) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	indexer, initial := i.GetIndexer(), !i.synced.given()
+	present := map[string]bool{}
+	for _, o := range objects {
+		present[o.key] = true
+	}
 	for _, key := range indexer.ListKeys() {
-		if _, present := objects[key]; present {
+		if present[key] {
 			continue
 		}
 		before, _, _ := indexer.GetByKey(key)
@@ -172,18 +176,18 @@ func (i *Informer) replace(objects map[string]any, revision int64) error {
 		}
 		i.tell(notification{does: deletes, before: last})
 	}
-	for key, object := range objects {
-		before, known, err := indexer.GetByKey(key)
-		if err == nil && (!known || before != object) {
-			err = indexer.Update(object)
+	for _, o := range objects {
+		before, known, err := indexer.GetByKey(o.key)
+		if err == nil && (!known || before != o.object) {
+			err = indexer.Update(o.object)
 		}
 		switch {
 		case err != nil:
 			return err
 		case !known:
-			i.tell(notification{does: adds, after: object, initial: initial})
-		case before != object:
-			i.tell(notification{does: updates, before: before, after: object})
+			i.tell(notification{does: adds, after: o.object, initial: initial})
+		case before != o.object:
+			i.tell(notification{does: updates, before: before, after: o.object})
 		}
 	}
 	indexer.Bookmark(strconv.FormatInt(revision, 10))

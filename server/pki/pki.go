@@ -253,6 +253,9 @@ func (p *PKI) ensureLeaves() error {
 		{p.KubeletClient, p.ca, subject{name: KubeletClientName, usage: client}},
 		{p.FrontProxyClient, p.frontProxyCA, subject{name: FrontProxyName, usage: client}},
 	} {
+		if leaf.pair == p.Admin && p.opts.memory != nil && p.opts.Server == "" {
+			continue // it would be for the kubeconfig, and nobody finds it in memory
+		}
 		if err := ensureLeaf(leaf.pair, leaf.issuer, leaf.is, p.opts.now()); err != nil {
 			return err
 		}

@@ -114,7 +114,7 @@ func wake(t testing.TB, file string) *woken {
 	process := server.Process{
 		Options: options, Outlived: true, Built: func(_ context.Context, s *server.Server) { built <- s },
 		Open: func(ctx context.Context, o sqlstore.Options) (*sqlstore.Store, error) {
-			engine, err := sqlite.Open(ctx, file)
+			engine, err := sqlite.OpenWith(ctx, file, sqlite.Options{Many: true})
 			if err != nil {
 				return nil, err
 			}

@@ -119,3 +119,13 @@ func (s *Sealer) encode(ctx context.Context, files pki.Shared, o *object) ([]byt
 	}
 	return json.Marshal(o)
 }
+
+// Reseal returns a value of the row, encrypted by another sealer.
+func (s *Sealer) Reseal(stored []byte, by *Sealer) ([]byte, error) {
+	o := &object{}
+	files, _, err := s.decode(context.Background(), stored, o)
+	if err != nil {
+		return nil, err
+	}
+	return by.encode(context.Background(), files, o)
+}

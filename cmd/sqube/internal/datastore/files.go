@@ -247,6 +247,36 @@ func restoreFollowed(ctx context.Context, backup, file string, at fleet.Moment, 
 	})
 }
 
+// Export implements fleet.Databases.
+func (f *Files) Export(ctx context.Context, id, file string) error {
+	if err := f.clone(ctx, id, file); err != nil {
+		return err
+	}
+	return sqlite.Adopt(ctx, file, func(*sqlite.Engine) error { return nil })
+}
+
+// Import implements fleet.Databases. The file is only read: it can be anybody's.
+func (f *Files) Import(ctx context.Context, id, file string) error {
+	return f.make(id, func(to string) error {
+		return sqlite.Adopt(ctx, to, func(e *sqlite.Engine) error { return importInto(ctx, e, file) })
+	})
+}
+
+// importInto fills an empty database with all that an exported file has.
+func importInto(ctx context.Context, e dialect.Engine, file string) (err error) {
+	current, remove, err := sqlite.Current(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	reader, err := sqlite.OpenReader(ctx, current)
+	if err != nil {
+		return err
+	}
+	_, err = origin.Transfer(ctx, e, reader)
+	return errors.Join(err, reader.Close())
+}
+
 // Open implements fleet.Databases.
 func (f *Files) Open(ctx context.Context, id string, o sqlstore.Options) (*sqlstore.Store, error) {
 	if err := f.begin(); err != nil {

@@ -95,6 +95,30 @@ func (m *Memory) Restore(ctx context.Context, backup, to string, at fleet.Moment
 	})
 }
 
+// Export implements fleet.Databases.
+func (m *Memory) Export(ctx context.Context, id, file string) error {
+	d, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	return d.CopyMemory(ctx, file)
+}
+
+// Import implements fleet.Databases.
+func (m *Memory) Import(ctx context.Context, id, file string) error {
+	_, err := m.make(id, func() (*sqlite.Engine, int64, error) {
+		engine, err := sqlite.OpenMemory(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		if err := importInto(ctx, engine, file); err != nil {
+			return nil, 0, errors.Join(err, engine.Close())
+		}
+		return engine, 0, nil
+	})
+	return err
+}
+
 // Open implements fleet.Databases.
 func (m *Memory) Open(ctx context.Context, id string, o sqlstore.Options) (*sqlstore.Store, error) {
 	d, err := m.find(id)

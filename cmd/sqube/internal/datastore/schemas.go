@@ -16,13 +16,14 @@ import (
 
 // Schemas are the databases of clusters in the host's Postgres database: a schema each. It implements fleet.Databases and fleet.Shared.
 type Schemas struct {
-	host   *postgres.Host // nil until the host's database is open
-	opened chan struct{}  // closed then
+	datastore *Datastore
+	host      *postgres.Host // nil until the host's database is open
+	opened    chan struct{}  // closed then
 }
 
 // NewSchemas returns the databases of clusters in a Postgres database, which are there once Datastore.Open has opened that.
 func NewSchemas(d *Datastore) *Schemas {
-	d.clusters = &Schemas{opened: make(chan struct{})}
+	d.clusters = &Schemas{datastore: d, opened: make(chan struct{})}
 	return d.clusters
 }
 
@@ -123,6 +124,32 @@ func restoreObjects(ctx context.Context, e origin.Forked, backup string, at flee
 		return 0, err
 	}
 	return origin.Fork(ctx, e, origin.At{})
+}
+
+// Export implements fleet.Databases.
+func (s *Schemas) Export(ctx context.Context, id, file string) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	hosted, err := s.datastore.Hosted(ctx, id)
+	if err != nil {
+		return err
+	}
+	reader, err := hosted.OpenReader(ctx)
+	if err != nil {
+		return err
+	}
+	err = sqlite.Adopt(ctx, file, func(e *sqlite.Engine) error {
+		_, err := origin.Transfer(ctx, e, reader)
+		return err
+	})
+	return errors.Join(err, reader.Close())
+}
+
+// Import implements fleet.Databases.
+func (s *Schemas) Import(ctx context.Context, id, file string) error {
+	_, err := s.make(ctx, id, "", func(e *postgres.Engine) (int64, error) { return 0, importInto(ctx, e, file) })
+	return err
 }
 
 // Open implements fleet.Databases.
