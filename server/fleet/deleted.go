@@ -160,9 +160,7 @@ func (f *Fleet) adopt(ctx context.Context, id string) (bool, error) {
 
 // unrecord removes the record of a deleted database.
 func (f *Fleet) unrecord(ctx context.Context, id string, record *sqlstore.Record) error {
-	w := sqlstore.Internal(deletedResource, id, record, nil)
-	w.Operation, w.UID = "delete", id
-	_, err := f.host.Store().Write(ctx, w)
+	_, err := f.host.Store().Write(ctx, sqlstore.InternalDeletion(deletedResource, id, record))
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return nil // another server has removed it
 	}
