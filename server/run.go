@@ -60,6 +60,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 	}
 
+	if s.options.Hosted != nil { // others live in the process
+		tasks.panicked = fail
+	}
 	if err := s.audit.Start(); err != nil {
 		return err
 	}
@@ -185,7 +188,7 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if !virtual {
 		tasks.start("object counts", func() {
 			if s.bootstrap.Wait(ctx) == nil {
-				s.objectCounter.run(ctx)
+				s.objectCounter.run(ctx, func() int64 { return s.store.Stats().Revision })
 			}
 		})
 	}

@@ -38,6 +38,7 @@ type cluster struct {
 	recorded bool        // its database is among the deleted ones
 	keys     keyring     // whom the guard recognizes
 	limits   *limits     // nil for none
+	traffic  traffic
 }
 
 // running is a cluster that is not asleep.
@@ -183,6 +184,9 @@ func (c *cluster) run(ctx context.Context, r *running) {
 	r.ring(now)
 	if err := <-running; err != nil {
 		logFailure("a cluster ended with an error", c.name, err)
+		c.tell(func(n *news) {
+			n.trouble = fmt.Sprintf("The cluster ended by an error, and wakes up again at the next request: %v.", err)
+		})
 	}
 	c.slept(r)
 }
@@ -223,7 +227,7 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 		Stopped: func(*sqlstore.Store) { c.inspect(r) },
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- process.Run(ctx, nil) }()
+	go func() { stopped <- r.contain(func() error { return process.Run(ctx, nil) }) }()
 	select {
 	case r.server = <-built:
 		err = r.server.Wait(ctx)
@@ -247,7 +251,21 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 		return nil, errors.Join(err, <-stopped)
 	}
 	r.took = time.Since(r.began)
+	wakeDuration.Observe(r.took.Seconds())
 	return stopped, nil
+}
+
+// contain returns a panic of run as an error, and closes the database then, so that it can be opened again: the other clusters live on.
+func (r *running) contain(run func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = server.Panicked(cause)
+			if r.store != nil {
+				err = errors.Join(err, r.store.Close())
+			}
+		}
+	}()
+	return run()
 }
 
 // enter counts a request, unless the cluster is falling asleep.

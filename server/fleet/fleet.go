@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -68,6 +69,8 @@ type Fleet struct {
 
 // New returns a fleet of no clusters.
 func New(c Config) *Fleet {
+	// A panic in a goroutine of upstream's is logged, and ends what it did; what repeats goes on. Otherwise it would end all clusters.
+	utilruntime.ReallyCrash = false
 	return &Fleet{
 		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
 		seats: newSeats(), turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
@@ -103,6 +106,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	f.host, f.peers = host, peers
 	f.mu.Unlock()
 	f.guard = newGuard(host, newPasses(secret))
+	defer registered.add(f)()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(host.Serving(), stop) // clusters end when the host drains, before its own connections do
