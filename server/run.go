@@ -188,7 +188,7 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if !virtual {
 		tasks.start("object counts", func() {
 			if s.bootstrap.Wait(ctx) == nil {
-				s.objectCounter.run(ctx)
+				s.objectCounter.run(ctx, func() int64 { return s.store.Stats().Revision })
 			}
 		})
 	}

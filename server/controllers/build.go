@@ -83,7 +83,7 @@ func buildGarbageCollector(ctx context.Context, s *runState, c clients) (func(co
 		return nil, err
 	}
 	s.collector.builder = collector.GetDependencyGraphBuilder()
-	changed := s.resources.subscribe()
+	changed := s.resources.subscribe(ctx)
 	return together(
 		func(ctx context.Context) { collector.Run(ctx, int(settings.ConcurrentGCSyncs), monitorSyncTimeout) },
 		func(ctx context.Context) {
@@ -167,7 +167,7 @@ func buildResourceQuota(ctx context.Context, s *runState, c clients) (func(conte
 	if err != nil {
 		return nil, err
 	}
-	changed := s.resources.subscribe()
+	changed := s.resources.subscribe(ctx)
 	return together(
 		func(ctx context.Context) { quota.Run(ctx, int(settings.ConcurrentResourceQuotaSyncs)) },
 		func(ctx context.Context) {

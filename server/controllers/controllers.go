@@ -74,6 +74,8 @@ type Config struct {
 	ServiceAccountKey any
 	// Track records that the part of that name runs, until ended is called.
 	Track func(name string) (ended func())
+
+	resources *resourceChanges
 }
 
 // controller is one of upstream's controllers.
@@ -145,6 +147,8 @@ var all = []controller{
 // It returns an error if a controller can't be built. Building reads discovery, so the server must be serving. The loopback
 // client must work until Run has returned.
 func Run(ctx context.Context, c Config) error {
+	c.resources = &resourceChanges{}
+	c.Discovery.AddInvalidationCallback(c.resources.notify)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		known := c.known()
@@ -234,8 +238,6 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	c.Discovery.AddInvalidationCallback(s.resources.notify)
-
 	if !slices.ContainsFunc(controllers, func(c controller) bool { return c.name == garbageCollector }) {
 		close(s.collector.made)
 	}
@@ -260,7 +262,7 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 		startNeeded(ctx, first, leaders[1:], c, func(i int) { start(i+1, func() {}) })
 	})
 	if slices.ContainsFunc(controllers, func(c controller) bool { return c.other }) {
-		changed, ended := s.resources.subscribe(), c.Track("discovery of kinds")
+		changed, ended := s.resources.subscribe(ctx), c.Track("discovery of kinds")
 		running.Go(func() {
 			defer ended()
 			again(ctx, changed, func(ctx context.Context) { // the garbage collector does this too, if it runs

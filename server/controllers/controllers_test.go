@@ -55,7 +55,7 @@ func TestEndWhileBuilding(t *testing.T) {
 	c := Config{
 		Loopback: loopback, LoopbackOf: func(string, ...string) *rest.Config { return loopback }, Settings: &Settings{},
 		Informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0), InformersStop: make(chan struct{}),
-		Discovery: invalidations{}, Track: func(string) func() { return func() {} },
+		Track: func(string) func() { return func() {} }, resources: &resourceChanges{},
 	}
 	if err := run(ctx, c, []controller{built.internal(), slow.internal()}); err != nil {
 		t.Errorf("run returns %v, which would stop the server", err)
@@ -64,11 +64,6 @@ func TestEndWhileBuilding(t *testing.T) {
 		t.Error("the controller that had been built did not end")
 	}
 }
-
-// invalidations never happen.
-type invalidations struct{}
-
-func (invalidations) AddInvalidationCallback(func()) {}
 
 // TestContents finds that requests are sent unless a resource is known to be empty.
 func TestContents(t *testing.T) {
@@ -101,7 +96,7 @@ func TestAgainRunsOnceThingsHaveSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		changes := &resourceChanges{}
-		changed := changes.subscribe()
+		changed := changes.subscribe(ctx)
 		var starts, running atomic.Int32
 		done := make(chan struct{})
 		go func() {

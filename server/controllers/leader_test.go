@@ -25,12 +25,17 @@ import (
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		harness.Must(t, lead(t.Context(), Config{}, &fakeLock{hangs: true}))
+		harness.Must(t, lead(t.Context(), Config{Discovery: unchanged{}}, &fakeLock{hangs: true}))
 		if took := time.Since(began); took >= leaseDuration {
 			t.Errorf("the controllers stopped after %s, want less than %s", took, leaseDuration)
 		}
 	})
 }
+
+// unchanged is discovery that never changes.
+type unchanged struct{}
+
+func (unchanged) AddInvalidationCallback(func()) {}
 
 // TestTakenLease checks that a leader whose Lease another server has taken, such as while its process was paused, stops its controllers
 // when it next looks, and does not release the Lease.
@@ -42,7 +47,7 @@ func TestTakenLease(t *testing.T) {
 			taken = time.Now()
 			lock.take("another")
 		})
-		harness.Must(t, lead(t.Context(), Config{}, lock))
+		harness.Must(t, lead(t.Context(), Config{Discovery: unchanged{}}, lock))
 		if took := time.Since(taken); took > retryPeriod {
 			t.Errorf("the controllers stopped after %s, want at most %s", took, retryPeriod)
 		}
@@ -59,7 +64,7 @@ func TestReleasedLease(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			lock := &fakeLock{}
 			ended := make(chan error)
-			go func() { ended <- lead(ctx, Config{}, lock) }()
+			go func() { ended <- lead(ctx, Config{Discovery: unchanged{}}, lock) }()
 			synctest.Wait()
 			want := ""
 			if taken {

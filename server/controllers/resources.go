@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,18 +19,24 @@ const (
 	resourcesPeriod = 5 * time.Minute
 )
 
-// resourceChanges notifies controllers that the set of resources may have changed.
+// resourceChanges notifies controllers that the set of resources may have changed. Upstream's manager of discovery tells one alone, the last
+// that asked, so all calls of run share it.
 type resourceChanges struct {
 	mu       sync.Mutex
 	watchers []chan struct{}
 }
 
-// subscribe returns a channel that gets a value after a change. It holds one.
-func (r *resourceChanges) subscribe() <-chan struct{} {
+// subscribe returns a channel that gets a value after a change until ctx ends. It holds one.
+func (r *resourceChanges) subscribe(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watchers = append(r.watchers, changed)
+	context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.watchers = slices.DeleteFunc(r.watchers, func(one chan struct{}) bool { return one == changed })
+	})
 	return changed
 }
 

@@ -72,7 +72,7 @@ func newRunState(c Config) (*runState, error) {
 		collector: &collector{made: make(chan struct{})},
 		discovery: discovery,
 		metadata:  newMetadataInformers(clients.metadata, shared, c),
-		resources: &resourceChanges{},
+		resources: c.resources,
 		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery)),
 		started:   started,
 		stop:      stop,

@@ -26,6 +26,8 @@ type cluster struct {
 	id    string // of the database
 	alarm alarm  // when the reconciler has to look at it
 
+	version int64 // the newest resourceVersion of its object that is known; f.mu protects it
+
 	mu       sync.Mutex
 	made     bool        // it has its database
 	running  *running    // nil while it sleeps
@@ -57,6 +59,7 @@ type running struct {
 	spec   v1alpha1.ClusterSpec
 	began  time.Time
 	took   time.Duration
+	writes atomic.Int64                    // that the store has seen, except heartbeats
 	bounds atomic.Pointer[sqlstore.Bounds] // of the store; set again when the spec changes
 
 	mu       sync.Mutex
@@ -68,6 +71,7 @@ type running struct {
 	watches  int                // that run
 	last     time.Time          // when a request came or ended
 	noted    time.Time          // the last that the status has, or will have
+	written  int64              // changes, at the last look
 	revision int64              // at the last look
 	napped   time.Time          // when it began to fall asleep
 	open     map[mark]time.Time // since when some of the watches have been open
@@ -206,6 +210,12 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	if err != nil {
 		return nil, err
 	}
+	heartbeats := stored.HeartbeatResource
+	stored.OnChange = func(of sqlstore.Resource) {
+		if of != heartbeats {
+			r.writes.Add(1)
+		}
+	}
 	built := make(chan *server.Server, 1)
 	process := server.Process{
 		Options: options, Store: stored, Outlived: true,
@@ -226,6 +236,9 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	}
 	if err == nil {
 		err = c.fleet.bindAdministrators(ctx, r.server, object)
+	}
+	if ready := c.fleet.config.Ready; err == nil && ready != nil {
+		err = ready(ctx, object, options, r.server)
 	}
 	if err == nil {
 		err = r.bound(ctx, object.Spec.Limits)

@@ -19,6 +19,7 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = f.receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:

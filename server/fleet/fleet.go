@@ -11,6 +11,7 @@ package fleet
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type Config struct {
 	Databases Databases
 	// Options returns options of a server for a cluster, with the defaults of the host.
 	Options func(*v1alpha1.Cluster) (*server.Options, sqlstore.Options, error)
+	// Ready is called when a cluster has woken up, before it answers. What it starts ends with ctx. Optional.
+	Ready func(ctx context.Context, c *v1alpha1.Cluster, o *server.Options, s *server.Server) error
 	// Domain is that of the clusters' host names: NAME.NAMESPACE.DOMAIN. Empty for none.
 	Domain string
 }
@@ -160,21 +163,28 @@ func (f *Fleet) find(name types.NamespacedName) *cluster {
 	return f.clusters[name]
 }
 
-// known returns the cluster of an object, which it adds to the registry.
+// known returns the cluster of an object, which it adds to the registry. If that has a newer one of its name, it returns nil.
 func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	name := nameOf(o)
+	version, _ := strconv.ParseInt(o.ResourceVersion, 10, 64) // never fails
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.clusters[name]
-	if c != nil && c.uid != o.UID { // another one of this name, of which only the database is left
-		go c.end(context.Background())
+	switch {
+	case c != nil && c.version > version && c.uid != o.UID:
+		return nil
+	case c != nil && c.version > version:
+		return c
+	case c != nil && c.uid != o.UID: // of the other one, only the database is left
 		f.leavePool(c)
+		go f.lose(context.Background(), c)
 		c = nil
 	}
 	if c == nil {
 		c = &cluster{fleet: f, name: name, uid: o.UID, id: o.Annotations[v1alpha1.DatabaseAnnotation]}
 		f.clusters[name] = c
 	}
+	c.version = version
 	c.identify(o)
 	f.joinPool(c, o)
 	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.awake() { // on another server

@@ -122,6 +122,7 @@ func TestControllersAreNamed(t *testing.T) {
 				return want.MatchString(printed(t, "history", resource, name, "--datastore", datastore))
 			})
 		}
+		collects(t, s.Config(t))
 		owner := pods.Items[0].OwnerReferences[0].Name
 		named("replicasets.apps", owner, "create", test.controller("deployment-controller"))
 		named("pods", pods.Items[0].Name, "create", test.controller("replicaset-controller"))
