@@ -2,10 +2,9 @@ package dialect
 
 import "fmt"
 
-// Revisions that the counter has jumped over may have been seen with contents that are lost, so history has the state at none of them. The
-// table past records them as a block without versions, of a resource that does not exist, and without a key.
-//
-// LostResource is the name of that resource.
+// LostResource is the resource, which does not exist, of the blocks that stand for lost revisions. Revisions that the counter has jumped over may
+// have been seen with contents that are lost, so history has the state at none of them. The table past records them as a block without
+// versions and without a key.
 const LostResource = "lost"
 
 // InternalGroup is the group of records that are no objects of the API.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -138,6 +139,9 @@ func storedHere(b *base, a *apis, resource schema.GroupVersionResource) (sqlstor
 
 // tasks are the goroutines that run alongside requests, by name.
 type tasks struct {
+	// panicked is called when a task panics; nil to let the process end.
+	panicked func(name string, err error)
+
 	ended   sync.WaitGroup
 	mu      sync.Mutex
 	running map[string]int
@@ -149,8 +153,21 @@ func (t *tasks) start(name string, run func()) {
 	ended := t.track(name)
 	go func() {
 		defer ended()
+		if t.panicked != nil {
+			defer func() {
+				if cause := recover(); cause != nil {
+					t.panicked(name, Panicked(cause))
+				}
+			}()
+		}
 		run()
 	}()
+}
+
+// Panicked logs a panic that must not end the process, with the stack, and returns it as an error. Call it in the function that recovers.
+func Panicked(cause any) error {
+	slog.Error("a hosted cluster ends because of a panic", "panic", cause, "stack", string(debug.Stack()))
+	return fmt.Errorf("panic: %v", cause)
 }
 
 // track records that a task is running until ended is called.

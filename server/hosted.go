@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apifilters "k8s.io/apiserver/pkg/endpoints/filters"
 
+	"github.com/sqube/sqube/server/audit"
 	"github.com/sqube/sqube/server/changes"
 	"github.com/sqube/sqube/server/codecs"
 	"github.com/sqube/sqube/server/connections"
@@ -47,6 +48,8 @@ type Hosted struct {
 	CA []byte
 	// Sealer encrypts the cluster's keys, which are in its database.
 	Sealer *sharedkeys.Sealer
+	// Audit records the requests.
+	Audit *audit.Log
 	// Answered returns when no request runs any more, or with the error of ctx.
 	Answered func(ctx context.Context) error
 }
@@ -69,6 +72,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Connections are those on which requests come.
 func (s *Server) Connections() *connections.Connections { return s.connections }
+
+// AuditOf returns the part of the audit log that is about a hosted cluster: NAMESPACE/NAME.
+func (s *Server) AuditOf(cluster string) *audit.Log { return s.audit.Of(cluster) }
 
 // ServingCA returns the certificates that verify the server, in PEM.
 func (s *Server) ServingCA() ([]byte, error) { return s.pki.Trusted() }

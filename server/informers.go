@@ -210,7 +210,7 @@ func (s *podSlimmer) shared(template *corev1.PodSpec) *corev1.PodSpec {
 // startInformers starts the shared informers. It returns an error if one reads a kind that is not served: a feature gate can need an
 // API that --runtime-config or --emulated-version turns off, and the server would never become ready.
 func (s *Server) startInformers() error {
-	s.informers.Start(s.phase.running.Done())
+	s.informers.StartWithContext(s.phase.running)
 	served := s.servedKinds()
 	now := make(chan struct{})
 	close(now)

@@ -41,7 +41,13 @@ func CheckClock() error {
 func (p Process) Run(ctx context.Context, listener net.Listener) error {
 	p.Store.OnBatch = func(took time.Duration) { batches.Observe(took.Seconds()) }
 	p.Store.OnRequest = observeRequest
-	p.Store.OnChange = func(r sqlstore.Resource) { etcd3metrics.RecordEtcdEvent(groupResource(r)) }
+	changed := p.Store.OnChange
+	p.Store.OnChange = func(r sqlstore.Resource) {
+		etcd3metrics.RecordEtcdEvent(groupResource(r))
+		if changed != nil {
+			changed(r)
+		}
+	}
 	p.Store.OnGroup = func(writes int) { groups.Observe(float64(writes)) }
 	store, err := p.Open(ctx, p.Store)
 	if err != nil {

@@ -233,12 +233,14 @@ func (c *objectCounter) report(resource schema.GroupResource, made storage.Inter
 	}
 }
 
-func (c *objectCounter) run(ctx context.Context) {
-	go c.tracker.RunUntil(ctx.Done())
+// run counts until ctx ends. While the store's revision is as before, it does so only as often as upstream. It does not run the tracker, which
+// would only forget resources that are no longer counted: a lookup knows that they are out of date.
+func (c *objectCounter) run(ctx context.Context, revision func() int64) {
 	ticker := time.NewTicker(minCountInterval)
 	defer ticker.Stop()
 	var due map[schema.GroupResource]time.Time
 	for {
+		counted, began := revision(), time.Now()
 		next := map[schema.GroupResource]time.Time{}
 		c.mu.Lock()
 		storages := maps.Clone(c.storages)
@@ -261,10 +263,12 @@ func (c *objectCounter) run(ctx context.Context) {
 			c.report(resource, made, stats, err)
 		}
 		due = next
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
+		for waiting := true; waiting; waiting = revision() == counted && time.Since(began) < maxCountInterval {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

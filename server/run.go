@@ -60,6 +60,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 	}
 
+	if s.options.Hosted != nil { // others live in the process
+		tasks.panicked = fail
+	}
 	if err := s.audit.Start(); err != nil {
 		return err
 	}
@@ -185,7 +188,7 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if !virtual {
 		tasks.start("object counts", func() {
 			if s.bootstrap.Wait(ctx) == nil {
-				s.objectCounter.run(ctx)
+				s.objectCounter.run(ctx, func() int64 { return s.store.Stats().Revision })
 			}
 		})
 	}
@@ -199,27 +202,33 @@ func (s *Server) start(ctx context.Context, tasks *tasks, fail func(string, erro
 	if s.follower != nil {
 		tasks.start("following the cluster", func() { fail("mirroring", s.follower.Run(ctx)) })
 	}
-	if s.options.ReadOnly == "" {
-		tasks.start("unconfirmed transactions", func() {
-			if s.bootstrap.Wait(ctx) == nil && s.crd.Wait(ctx) {
-				s.history.taker.Run(ctx)
-			}
-		})
-		tasks.start("controllers", func() {
-			// Controllers read discovery, and objects that bootstrap creates.
-			if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {
-				return
-			}
-			config := s.controllers
-			config.Track = tasks.track
-			run := controllers.Run
-			if s.options.SharedDatastore { // by one server at a time
-				run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
-			}
-			fail("running the controllers", run(ctx, config))
-		})
-	}
+	s.startWriters(ctx, tasks, fail)
 	close(s.phase.started)
+}
+
+// startWriters starts what changes objects without a request, unless the server only reads.
+func (s *Server) startWriters(ctx context.Context, tasks *tasks, fail func(string, error)) {
+	if s.options.ReadOnly != "" {
+		return
+	}
+	tasks.start("unconfirmed transactions", func() {
+		if s.bootstrap.Wait(ctx) == nil && s.crd.Wait(ctx) {
+			s.history.taker.Run(ctx)
+		}
+	})
+	tasks.start("controllers", func() {
+		// Controllers read discovery, and objects that bootstrap creates.
+		if s.bootstrap.Wait(ctx) != nil || !s.crd.Wait(ctx) {
+			return
+		}
+		config := s.controllers
+		config.Track = tasks.track
+		run := controllers.Run
+		if s.options.SharedDatastore { // by one server at a time
+			run = func(ctx context.Context, c controllers.Config) error { return controllers.RunAsLeader(ctx, c, s.id) }
+		}
+		fail("running the controllers", run(ctx, config))
+	})
 }
 
 // later waits for Options.Later. It returns false if the server begins to stop before.

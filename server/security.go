@@ -30,7 +30,9 @@ func newSecurity(ctx context.Context, b *base) (_ *security, err error) {
 	if err := o.Access.Validate(); err != nil {
 		return nil, err
 	}
-	if s.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
+	if o.Hosted != nil {
+		s.audit = o.Hosted.Audit
+	} else if s.audit, err = audit.New(o.Audit, b.outbound.egress); err != nil {
 		return nil, err
 	}
 	b.ends("audit log", func() error { s.audit.Close(); return nil })

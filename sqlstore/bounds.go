@@ -15,7 +15,7 @@ type Bounds struct {
 	// Objects is how many objects there may be. A create beyond it is refused.
 	Objects Bound
 	// Bytes is how large the database may be. Beyond it, creates are refused, and updates except those of objects that are being deleted;
-	// a tenth beyond it, these too. The size is measured at most once a second.
+	// at twice of it, these too. The size is measured at most once a second, and estimated in between.
 	Bytes Bound
 }
 
@@ -50,8 +50,8 @@ type bounds struct {
 
 const (
 	measureEvery = time.Second
-	// deletionShare is the part of the bound of bytes by which deletions may exceed it.
-	deletionShare = 10
+	// deletionFactor is how many times the bound of bytes what is being deleted may take.
+	deletionFactor = 2
 )
 
 // SetBounds limits what the store holds from now on.
@@ -114,7 +114,7 @@ func (s *Store) allowed(p *pending) error {
 			continue
 		case row.row.Operation == dialect.Create:
 			created++
-		case tooLarge != nil && s.bounds.bytes.Load() < b.Bytes.Limit+b.Bytes.Limit/deletionShare && bytes.Contains(row.row.Value, []byte(`"deletionTimestamp"`)):
+		case tooLarge != nil && s.bounds.bytes.Load() < deletionFactor*b.Bytes.Limit && bytes.Contains(row.row.Value, []byte(`"deletionTimestamp"`)):
 			continue
 		}
 		if tooLarge != nil {
@@ -142,6 +142,7 @@ func (s *Store) remeasure() {
 
 // counted notes a change that was committed.
 func (b *bounds) counted(c *Change) {
+	b.bytes.Add(int64(len(c.Record.Value))) // until it is measured again
 	switch {
 	case c.Resource.Group == InternalGroup:
 	case c.Operation == dialect.Create:

@@ -56,6 +56,9 @@ type Change struct {
 	Cache sync.Map
 }
 
+// Deletes reports whether the change has deleted the object.
+func (c *Change) Deletes() bool { return c.Operation == dialect.Delete }
+
 // cost is the memory of a change that a follower read for itself.
 func (c *Change) cost() int { return Cost(int(c.size())) }
 

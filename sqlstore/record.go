@@ -19,6 +19,13 @@ func Internal(resource Resource, key string, previous *Record, value []byte) *Wr
 	return w
 }
 
+// InternalDeletion returns the write that deletes a row of Internal.
+func InternalDeletion(resource Resource, key string, previous *Record) *Write {
+	w := Internal(resource, key, previous, nil)
+	w.Operation, w.UID = dialect.Delete, key
+	return w
+}
+
 // Transactions has the records of transactions. They are no objects of the API.
 var Transactions = history.Transactions
 

@@ -117,7 +117,7 @@ func (f *followOptions) runAll(cmd *cobra.Command, d datastore.Datastore) (err e
 	if err := all.list(ctx); err != nil {
 		return err
 	}
-	failed := all.step(ctx)
+	_ = all.step(ctx) // it logs what fails
 	fmt.Fprintf(cmd.OutOrStdout(), "%s follows %s and %d clusters\n", place, d, len(all.clusters)-1)
 	ticker, listed := time.NewTicker(f.options.Interval), time.Now()
 	defer ticker.Stop()
@@ -131,12 +131,12 @@ func (f *followOptions) runAll(cmd *cobra.Command, d datastore.Datastore) (err e
 				listed = time.Now()
 				all.report(hostBackup, all.list(ctx))
 			}
-			failed = all.step(ctx)
+			_ = all.step(ctx)
 		}
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStep)
 	defer cancel()
-	if failed = errors.Join(all.list(bounded), all.step(bounded)); failed != nil {
+	if failed := errors.Join(all.list(bounded), all.step(bounded)); failed != nil {
 		return fmt.Errorf("%s lacks later revisions, which could not be written: %w", place, failed)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s holds %s and %d clusters\n", place, d, len(all.clusters)-1)

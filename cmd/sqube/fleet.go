@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/sqube/sqube/cmd/sqube/internal/datastore"
 	"github.com/sqube/sqube/server"
@@ -38,7 +40,7 @@ func (o *serveOptions) completeFleet() {
 	case o.datastore.Shared():
 		databases = datastore.NewSchemas(&o.datastore)
 	}
-	o.server.Fleet = fleet.New(fleet.Config{Databases: databases, Options: o.hostedOptions, Domain: o.fleet.domain})
+	o.server.Fleet = fleet.New(fleet.Config{Databases: databases, Options: o.hostedOptions, Ready: joinSimulatedNodes, Domain: o.fleet.domain})
 }
 
 // hostedOptions returns the options of the server of a cluster.
@@ -50,16 +52,29 @@ func (o *serveOptions) hostedOptions(c *v1alpha1.Cluster) (*server.Options, sqls
 	made.ServiceClusterIPRange = host.ServiceClusterIPRange
 	made.ConsoleTry, made.CORSAllowedOrigins, made.HSTS = false, host.CORSAllowedOrigins, host.HSTS
 	made.RequestTimeout, made.MaxRequestBodyBytes = host.RequestTimeout, host.MaxRequestBodyBytes
-	switch c.Spec.Controllers {
-	case v1alpha1.ControllersNone:
-		made.Controllers = []string{"-" + controllers.All}
-		made.Admission.Disable("ServiceAccount")
-	case v1alpha1.ControllersAll:
+	all := c.Spec.Controllers == v1alpha1.ControllersAll
+	if all || c.Spec.Scheduler {
+		own := made.Controllers
 		if err := controlplane.All(made); err != nil {
 			return nil, sqlstore.Options{}, err
 		}
+		if !all {
+			made.Controllers, made.OtherControllers = own, nil
+		}
+		if !c.Spec.Scheduler {
+			made.Scheduler = nil
+		}
+	}
+	if c.Spec.Controllers == v1alpha1.ControllersNone {
+		made.Controllers = []string{"-" + controllers.All}
+		made.Admission.Disable("ServiceAccount")
 	}
 	stored := o.store
 	stored.HeartbeatResource = apistorage.HeartbeatResource
 	return made, stored, made.Complete()
+}
+
+// joinSimulatedNodes adds the simulated nodes of a cluster.
+func joinSimulatedNodes(ctx context.Context, c *v1alpha1.Cluster, o *server.Options, s *server.Server) error {
+	return simulate(ctx, int(c.Spec.SimulatedNodes), o, s.Loopback(user.APIServerUser, user.SystemPrivilegedGroup))
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sqube/sqube/server"
@@ -30,19 +31,27 @@ func (o *serveOptions) completeSimulatedNodes() error {
 
 // simulateNodes adds the simulated nodes to a server that is ready. They end with ctx.
 func (o *serveOptions) simulateNodes(ctx context.Context, s *server.Server) error {
-	if o.simulatedNodes == 0 {
+	if o.simulatedNodes == 0 { // there need not be such a file
 		return nil
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.AdminKubeconfig())
 	if err != nil {
 		return err
 	}
-	_, err = simnodes.Join(ctx, config, simnodes.Options{
-		Count: o.simulatedNodes,
+	return simulate(ctx, o.simulatedNodes, o.server, config)
+}
+
+// simulate adds simulated nodes to a cluster. They end with ctx.
+func simulate(ctx context.Context, count int, o *server.Options, config *rest.Config) error {
+	if count == 0 {
+		return nil
+	}
+	_, err := simnodes.Join(ctx, config, simnodes.Options{
+		Count: count,
 		Listen: func(network, address string) (net.Listener, error) {
 			listener, err := net.Listen(network, address)
 			if err == nil {
-				o.server.Allow(listener.Addr().String())
+				o.Allow(listener.Addr().String())
 			}
 			return listener, err
 		},

@@ -39,6 +39,14 @@ import (
 // workers is how many APIServices each controller handles at once, like kube-apiserver.
 const workers = 5
 
+// workers is 1 for a server that can be one of many in its process.
+func (c *Config) workers() int {
+	if c.InMemory {
+		return 1
+	}
+	return workers
+}
+
 // Config is what the aggregation layer needs from the rest of the server. All fields are required unless marked optional.
 type Config struct {
 	*Options
@@ -162,10 +170,10 @@ func (a *Aggregator) Run(ctx context.Context, later <-chan struct{}) {
 	a.known.Start(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { pki.Follow(ctx, a.certificate, a.inMemory) })
-	if !a.proxies.config.ReadOnly {
+	if c := &a.proxies.config; !c.ReadOnly {
 		running.Go(func() {
 			if later == nil || wait(ctx, later) {
-				running.Go(func() { a.local.Run(workers, ctx.Done()) })
+				running.Go(func() { a.local.Run(c.workers(), ctx.Done()) })
 				a.registrar.run(ctx)
 			}
 		})

@@ -48,6 +48,7 @@ type registrar struct {
 	}
 	definitions crdinformers.CustomResourceDefinitionInformer
 	defined     <-chan struct{}
+	workers     int
 }
 
 func newRegistrar(client clientset.Interface, services informers.APIServiceInformer, c Config) *registrar {
@@ -59,6 +60,7 @@ func newRegistrar(client clientset.Interface, services informers.APIServiceInfor
 
 		definitions: c.Definitions,
 		defined:     c.Defined,
+		workers:     c.workers(),
 	}
 	for _, gv := range c.BuiltIn {
 		if service := apiService(gv); service != nil {
@@ -109,7 +111,7 @@ func (r *registrar) run(ctx context.Context) {
 	running.Go(func() {
 		if r.definitionsKnown(ctx, known) {
 			running.Go(func() { r.complete(ctx) })
-			r.register.Run(workers, ctx.Done())
+			r.register.Run(r.workers, ctx.Done())
 		}
 	})
 	running.Wait()

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 
 	"github.com/spf13/pflag"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/apiserver/pkg/server"
@@ -65,7 +67,39 @@ type Log struct {
 	// Policy decides what to record about a request.
 	Policy audit.PolicyRuleEvaluator
 
-	closing chan struct{}
+	closing chan struct{} // nil if it is a part of another one
+}
+
+// Of returns the part of the log that is about a hosted cluster, which an annotation of each record names. It is started and closed with l.
+func (l *Log) Of(cluster string) *Log {
+	part := &Log{Policy: l.Policy}
+	if l.Backend != nil {
+		part.Backend = annotated{l.Backend, cluster}
+	}
+	return part
+}
+
+// ClusterAnnotation is the annotation of records that names a hosted cluster: NAMESPACE/NAME.
+const ClusterAnnotation = "fleet.sqube.io/cluster"
+
+// annotated adds the annotation to the records.
+type annotated struct {
+	audit.Backend
+	cluster string
+}
+
+// ProcessEvents implements audit.Backend.
+func (a annotated) ProcessEvents(events ...*auditinternal.Event) bool {
+	for i, event := range events {
+		changed := *event // others may have it
+		changed.Annotations = maps.Clone(event.Annotations)
+		if changed.Annotations == nil {
+			changed.Annotations = map[string]string{}
+		}
+		changed.Annotations[ClusterAnnotation] = a.cluster
+		events[i] = &changed
+	}
+	return a.Backend.ProcessEvents(events...)
 }
 
 // New creates the log that the options describe. The file of --audit-log-path is created, or appended to. The webhook is reached
@@ -83,7 +117,7 @@ func New(o *Options, egress *egressselector.EgressSelector) (*Log, error) {
 
 // Start starts writing. It must be called once, before the first request.
 func (l *Log) Start() error {
-	if l.Backend == nil {
+	if l.Backend == nil || l.closing == nil {
 		return nil
 	}
 	return l.Backend.Run(l.closing)
@@ -91,6 +125,9 @@ func (l *Log) Start() error {
 
 // Close returns when all records have been written. It must be called once, after Start and after the last request.
 func (l *Log) Close() {
+	if l.closing == nil {
+		return
+	}
 	close(l.closing)
 	if l.Backend != nil {
 		l.Backend.Shutdown()

@@ -26,6 +26,8 @@ const (
 	kubernetesServicePort = 443
 	// endpointInterval is how often the Service and its endpoints are reconciled, like upstream.
 	endpointInterval = 10 * time.Second
+	// ownEndpointInterval is that of a server that can be one of many in its process, and has no others beside it.
+	ownEndpointInterval = time.Minute
 	// serviceCIDRInterval is how often the hook looks whether the default ServiceCIDR is as it was, like upstream.
 	serviceCIDRInterval = 10 * time.Second
 	// EndpointLease is how long an address stays published without renewal, like upstream.
@@ -66,6 +68,8 @@ func kubernetesServiceHook(client kubernetes.Interface, c Config, after ...*hook
 		interval = c.Endpoint.Lease / renewals
 	} else if c.Seldom > 0 {
 		interval = c.Seldom
+	} else if c.InMemory {
+		interval = ownEndpointInterval
 	}
 	informer := c.Informers.Core().V1().Services()
 	config := kubernetesservice.Config{

@@ -88,7 +88,7 @@ func (l *Log) At(ctx context.Context, resource schema.GroupResource, namespace, 
 	found := page.Records[0]
 	text, _, err = apistorage.Decrypt(ctx, l.Transformer(resource), found.Value, resources.KeyPrefix(resource)+"/"+key)
 	if err != nil {
-		return nil, 0, fmt.Errorf("decrypting revision %d: %w", found.Revision, err)
+		return nil, 0, apierrors.NewInternalError(fmt.Errorf("decrypting revision %d: %w", found.Revision, err))
 	}
 	return text, found.Revision, nil
 }

@@ -26,6 +26,8 @@ type cluster struct {
 	id    string // of the database
 	alarm alarm  // when the reconciler has to look at it
 
+	version int64 // the newest resourceVersion of its object that is known; f.mu protects it
+
 	mu       sync.Mutex
 	made     bool        // it has its database
 	running  *running    // nil while it sleeps
@@ -36,6 +38,7 @@ type cluster struct {
 	recorded bool        // its database is among the deleted ones
 	keys     keyring     // whom the guard recognizes
 	limits   *limits     // nil for none
+	traffic  traffic
 }
 
 // running is a cluster that is not asleep.
@@ -56,6 +59,7 @@ type running struct {
 	spec   v1alpha1.ClusterSpec
 	began  time.Time
 	took   time.Duration
+	writes atomic.Int64                    // that the store has seen, except heartbeats
 	bounds atomic.Pointer[sqlstore.Bounds] // of the store; set again when the spec changes
 
 	mu       sync.Mutex
@@ -67,6 +71,7 @@ type running struct {
 	watches  int                // that run
 	last     time.Time          // when a request came or ended
 	noted    time.Time          // the last that the status has, or will have
+	written  int64              // changes, at the last look
 	revision int64              // at the last look
 	napped   time.Time          // when it began to fall asleep
 	open     map[mark]time.Time // since when some of the watches have been open
@@ -179,6 +184,9 @@ func (c *cluster) run(ctx context.Context, r *running) {
 	r.ring(now)
 	if err := <-running; err != nil {
 		logFailure("a cluster ended with an error", c.name, err)
+		c.tell(func(n *news) {
+			n.trouble = fmt.Sprintf("The cluster ended by an error, and wakes up again at the next request: %v.", err)
+		})
 	}
 	c.slept(r)
 }
@@ -202,6 +210,12 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	if err != nil {
 		return nil, err
 	}
+	heartbeats := stored.HeartbeatResource
+	stored.OnChange = func(of sqlstore.Resource) {
+		if of != heartbeats {
+			r.writes.Add(1)
+		}
+	}
 	built := make(chan *server.Server, 1)
 	process := server.Process{
 		Options: options, Store: stored, Outlived: true,
@@ -213,7 +227,7 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 		Stopped: func(*sqlstore.Store) { c.inspect(r) },
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- process.Run(ctx, nil) }()
+	go func() { stopped <- r.contain(func() error { return process.Run(ctx, nil) }) }()
 	select {
 	case r.server = <-built:
 		err = r.server.Wait(ctx)
@@ -222,6 +236,9 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	}
 	if err == nil {
 		err = c.fleet.bindAdministrators(ctx, r.server, object)
+	}
+	if ready := c.fleet.config.Ready; err == nil && ready != nil {
+		err = ready(ctx, object, options, r.server)
 	}
 	if err == nil {
 		err = r.bound(ctx, object.Spec.Limits)
@@ -234,7 +251,21 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 		return nil, errors.Join(err, <-stopped)
 	}
 	r.took = time.Since(r.began)
+	wakeDuration.Observe(r.took.Seconds())
 	return stopped, nil
+}
+
+// contain returns a panic of run as an error, and closes the database then, so that it can be opened again: the other clusters live on.
+func (r *running) contain(run func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = server.Panicked(cause)
+			if r.store != nil {
+				err = errors.Join(err, r.store.Close())
+			}
+		}
+	}()
+	return run()
 }
 
 // enter counts a request, unless the cluster is falling asleep.

@@ -233,28 +233,60 @@ type bell struct {
 
 func (b bell) ring(time.Time) { b.rung <- b.name }
 
-// BenchmarkAsleep measures what a cluster that sleeps takes in memory: its entry, with an alarm, in a pool.
+// sleeping returns how many bytes and goroutines n clusters take that sleep, all of a pool, with an alarm and watches that may wait.
+func sleeping(n int) (bytes float64, goroutines int) {
+	var before, after runtime.MemStats
+	f := New(Config{})
+	goroutines = runtime.NumGoroutine()
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		o := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{
+			Namespace: fmt.Sprint("team-", i%100), Name: fmt.Sprint("cluster-", i), UID: types.UID(fmt.Sprintf("5b933dfb-e84c-465e-8c43-%012d", i)),
+			Annotations: map[string]string{v1alpha1.DatabaseAnnotation: fmt.Sprintf("%020d", i)}, Labels: map[string]string{v1alpha1.PoolLabel: "ci"},
+		}}
+		c := f.known(o)
+		c.parked = &parked{known: make([]mark, maxSeen)}
+		f.alarms.set(&c.alarm, time.Now().Add(time.Hour), c)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(f)
+	return float64(after.HeapAlloc-before.HeapAlloc) / float64(n), runtime.NumGoroutine() - goroutines
+}
+
+// TestAsleepIsSmall checks that a cluster that sleeps costs nothing.
+func TestAsleepIsSmall(t *testing.T) {
+	bytes, goroutines := sleeping(10_000)
+	if bytes > 1024 || goroutines > 0 {
+		t.Errorf("a cluster that sleeps takes %.0f bytes; there are %d goroutines more", bytes, goroutines)
+	}
+}
+
+// BenchmarkAsleep measures what a cluster that sleeps takes in memory.
 func BenchmarkAsleep(b *testing.B) {
-	const n = 10_000
 	for b.Loop() {
-		var before, after runtime.MemStats
-		f := New(Config{})
-		goroutines := runtime.NumGoroutine()
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range n {
-			o := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{
-				Namespace: fmt.Sprint("team-", i%100), Name: fmt.Sprint("cluster-", i), UID: types.UID(fmt.Sprintf("5b933dfb-e84c-465e-8c43-%012d", i)),
-				Annotations: map[string]string{v1alpha1.DatabaseAnnotation: fmt.Sprintf("%020d", i)}, Labels: map[string]string{v1alpha1.PoolLabel: "ci"},
-			}}
-			c := f.known(o)
-			c.parked = &parked{known: make([]mark, maxSeen)}
-			f.alarms.set(&c.alarm, time.Now().Add(time.Hour), c)
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/cluster")
-		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
-		runtime.KeepAlive(f)
+		bytes, goroutines := sleeping(10_000)
+		b.ReportMetric(bytes, "B/cluster")
+		b.ReportMetric(float64(goroutines), "goroutines")
+	}
+}
+
+// TestOlderObject checks that what is read late of a deleted Cluster does not take the place of a new one of its name.
+func TestOlderObject(t *testing.T) {
+	f := newTestFleet(t, func(*cluster) error { return nil }, func(*cluster) {})
+	object := func(uid types.UID, version string) *v1alpha1.Cluster {
+		return &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "a", UID: uid, ResourceVersion: version}}
+	}
+	f.known(object("old", "5"))
+	c := f.known(object("new", "7"))
+	if got := f.known(object("old", "6")); got != nil || f.find(c.name) != c {
+		t.Errorf("an older object got %v", got)
+	}
+	_, leave, err := c.enter(t.Context(), false)
+	harness.Must(t, err)
+	leave()
+	if f.known(object("new", "9")) != c {
+		t.Error("a change of an object got another cluster")
 	}
 }

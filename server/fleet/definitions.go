@@ -38,6 +38,7 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	return rest.RESTClientFor(config)
 }
 
+//go:generate go tool -modfile=../../test/tools/controllergen/go.mod controller-gen object paths=./v1alpha1 crd:crdVersions=v1,maxDescLen=1000 output:crd:dir=crds
 //go:embed crds
 var definitions embed.FS
 

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 	"github.com/sqube/sqube/sqlstore"
 )
@@ -161,9 +160,7 @@ func (f *Fleet) adopt(ctx context.Context, id string) (bool, error) {
 
 // unrecord removes the record of a deleted database.
 func (f *Fleet) unrecord(ctx context.Context, id string, record *sqlstore.Record) error {
-	w := sqlstore.Internal(deletedResource, id, record, nil)
-	w.Operation, w.UID = dialect.Delete, id
-	_, err := f.host.Store().Write(ctx, w)
+	_, err := f.host.Store().Write(ctx, sqlstore.InternalDeletion(deletedResource, id, record))
 	if errors.Is(err, sqlstore.ErrConflict) {
 		return nil // another server has removed it
 	}
@@ -199,32 +196,40 @@ func (f *Fleet) removeDeleted(ctx context.Context, id string) error {
 // reportUnknown logs which databases belong to nothing that the host knows. They are never removed: after the host was restored from an older
 // backup, they are the clusters that it has forgotten.
 func (f *Fleet) reportUnknown(ctx context.Context) {
-	ids, err := f.config.Databases.IDs(ctx)
+	unknown, err := f.unknown(ctx, func(yield func(string)) error {
+		return f.eachDeleted(ctx, func(id string, _ deleted) { yield(id) })
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		slog.Error("the databases of clusters can't be listed", "error", err)
+	case len(unknown) > 0:
+		slog.Warn("there are databases of clusters that the host does not know, as after its restore from an older backup; they stay",
+			"count", len(unknown), "ids", strings.Join(unknown[:min(len(unknown), maxReported)], " "))
+	}
+}
+
+// unknown returns the ids of databases that are neither those of clusters nor among the deleted ones.
+func (f *Fleet) unknown(ctx context.Context, eachDeleted func(yield func(id string)) error) (unknown []string, err error) {
+	ids, err := f.config.Databases.IDs(ctx) // before the clusters, since one can be made meanwhile
 	if err != nil {
-		if ctx.Err() == nil {
-			slog.Error("the databases of clusters can't be listed", "error", err)
-		}
-		return
+		return nil, err
 	}
 	known := map[string]bool{}
+	if err := eachDeleted(func(id string) { known[id] = true }); err != nil {
+		return nil, err
+	}
 	f.mu.RLock()
 	for _, c := range f.clusters {
 		known[c.id] = true
 	}
 	f.mu.RUnlock()
-	if err := f.eachDeleted(ctx, func(id string, _ deleted) { known[id] = true }); err != nil {
-		return
-	}
-	var unknown []string
 	for _, id := range ids {
 		if !known[id] {
 			unknown = append(unknown, id)
 		}
 	}
-	if len(unknown) > 0 {
-		slog.Warn("there are databases of clusters that the host does not know, as after its restore from an older backup; they stay",
-			"count", len(unknown), "ids", strings.Join(unknown[:min(len(unknown), maxReported)], " "))
-	}
+	return unknown, nil
 }
 
 // maxReported is how many unknown databases are named.

@@ -39,6 +39,9 @@ func (d *differ) begin(ctx context.Context) error {
 	if d.until == 0 {
 		d.until = at.Revision
 	}
+	if err := d.log.Store.Await(ctx, min(d.until, at.Revision)); err != nil { // what is in memory can be a moment behind the database
+		return apistorage.ClientError(err)
+	}
 	switch {
 	case d.since > d.until:
 		return apierrors.NewBadRequest(fmt.Sprintf("since=%d is later than the newest resourceVersion, %d", d.since, d.until))

@@ -19,7 +19,7 @@ import (
 // Door implements server.Fleet.
 func (f *Fleet) Door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = f.others().receive(r)
+		r = f.receive(r)
 		name, inside, ok := f.addressed(r)
 		switch {
 		case !ok:
@@ -36,13 +36,14 @@ func (f *Fleet) Door(next http.Handler) http.Handler {
 
 // preflight reports whether a browser asks whether it may send a request (CORS).
 func preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Authorization") == ""
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" && r.Header.Get("Authorization") == "" &&
+		(r.TLS == nil || len(r.TLS.PeerCertificates) == 0)
 }
 
 // addressed returns the cluster that a request is for, and the request as the cluster gets it. Requests with a path below PathPrefix that
 // names no cluster are for none, and the host has nothing there.
 func (f *Fleet) addressed(r *http.Request) (name types.NamespacedName, inside *http.Request, ok bool) {
-	if name, ok := f.names.of(r); ok && !passed(r.Context()) {
+	if name, ok := f.names.of(r); ok {
 		return name, r, true
 	}
 	path := r.URL.EscapedPath() // in which a slash in a name is none
@@ -83,6 +84,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	who := f.guard.recognize(r, c)
 	switch {
 	case who == nil:
+		refusedRequests.WithLabelValues(refusedUnauthorized).Inc()
 		f.guard.refuse.ServeHTTP(w, r)
 		return
 	case c == nil && who.user != nil:
@@ -92,6 +94,7 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 		codecs.WriteError(w, r, apierrors.NewTooManyRequests("too many requests without proof of their user wake clusters, please try again later", 1))
 		return
 	case c == nil:
+		refusedRequests.WithLabelValues(refusedUnauthorized).Inc()
 		f.guard.refuse.ServeHTTP(w, r)
 		return
 	}
@@ -103,6 +106,7 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	watches := server.Watches(r)
 	end, err := c.limited().begin(watches)
 	if err != nil {
+		refusedRequests.WithLabelValues(refusedLimit).Inc()
 		codecs.WriteError(w, r, err)
 		return
 	}
@@ -124,10 +128,12 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 	case errors.Is(err, errGone):
 		codecs.WriteError(w, r, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), c.name.String()))
 	case err != nil:
+		refusedRequests.WithLabelValues(refusedAsleep).Inc()
 		// The log has the error, which may name files.
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up now: its status.message says why"))
 	default:
 		defer leave()
+		defer c.traffic.begin(watches)()
 		if watches {
 			defer c.watching(r)()
 		}

@@ -11,11 +11,13 @@ package fleet
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -33,6 +35,8 @@ type Config struct {
 	Databases Databases
 	// Options returns options of a server for a cluster, with the defaults of the host.
 	Options func(*v1alpha1.Cluster) (*server.Options, sqlstore.Options, error)
+	// Ready is called when a cluster has woken up, before it answers. What it starts ends with ctx. Optional.
+	Ready func(ctx context.Context, c *v1alpha1.Cluster, o *server.Options, s *server.Server) error
 	// Domain is that of the clusters' host names: NAME.NAMESPACE.DOMAIN. Empty for none.
 	Domain string
 }
@@ -65,6 +69,8 @@ type Fleet struct {
 
 // New returns a fleet of no clusters.
 func New(c Config) *Fleet {
+	// A panic in a goroutine of upstream's is logged, and ends what it did; what repeats goes on. Otherwise it would end all clusters.
+	utilruntime.ReallyCrash = false
 	return &Fleet{
 		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
 		seats: newSeats(), turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
@@ -100,6 +106,7 @@ func (f *Fleet) Run(ctx context.Context, host *server.Server) error {
 	f.host, f.peers = host, peers
 	f.mu.Unlock()
 	f.guard = newGuard(host, newPasses(secret))
+	defer registered.add(f)()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(host.Serving(), stop) // clusters end when the host drains, before its own connections do
@@ -156,21 +163,28 @@ func (f *Fleet) find(name types.NamespacedName) *cluster {
 	return f.clusters[name]
 }
 
-// known returns the cluster of an object, which it adds to the registry.
+// known returns the cluster of an object, which it adds to the registry. If that has a newer one of its name, it returns nil.
 func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	name := nameOf(o)
+	version, _ := strconv.ParseInt(o.ResourceVersion, 10, 64) // never fails
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.clusters[name]
-	if c != nil && c.uid != o.UID { // another one of this name, of which only the database is left
-		go c.end(context.Background())
+	switch {
+	case c != nil && c.version > version && c.uid != o.UID:
+		return nil
+	case c != nil && c.version > version:
+		return c
+	case c != nil && c.uid != o.UID: // of the other one, only the database is left
 		f.leavePool(c)
+		go f.lose(context.Background(), c)
 		c = nil
 	}
 	if c == nil {
 		c = &cluster{fleet: f, name: name, uid: o.UID, id: o.Annotations[v1alpha1.DatabaseAnnotation]}
 		f.clusters[name] = c
 	}
+	c.version = version
 	c.identify(o)
 	f.joinPool(c, o)
 	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.awake() { // on another server

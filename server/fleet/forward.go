@@ -58,16 +58,23 @@ func newPeers(shared Shared, host *server.Server) (*peers, error) {
 	if err != nil {
 		return nil, err
 	}
+	return &peers{Shared: shared, host: host, streams: transportOf(config, true), whole: transportOf(config, false)}, nil
+}
+
+// transportOf returns a transport by HTTP/2 if streams is set, and otherwise by HTTP/1.1. It notices soon that a server is gone.
+func transportOf(config *tls.Config, streams bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: peerTimeout}
-	transport := func() *http.Transport {
-		return &http.Transport{TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, TLSHandshakeTimeout: peerTimeout,
-			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true}
+	made := &http.Transport{
+		TLSClientConfig: config.Clone(), DialContext: dialer.DialContext, TLSHandshakeTimeout: peerTimeout,
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: streams,
 	}
-	streams, whole := transport(), transport()
-	streams.ForceAttemptHTTP2 = true
-	streams.HTTP2 = &http.HTTP2Config{SendPingTimeout: peerTimeout, PingTimeout: peerTimeout}
-	whole.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	return &peers{Shared: shared, host: host, streams: streams, whole: whole}, nil
+	if streams {
+		made.HTTP2 = &http.HTTP2Config{SendPingTimeout: peerTimeout, PingTimeout: peerTimeout}
+	} else {
+		made.TLSClientConfig.NextProtos = nil
+		made.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	return made
 }
 
 // passed says that a request comes from another server of the database.
@@ -89,14 +96,20 @@ func credentials(h http.Header) http.Header {
 	return found
 }
 
-// receive returns a request as its client has sent it. Another server may have passed it on.
-func (p *peers) receive(r *http.Request) *http.Request {
-	if p == nil {
+// receive returns a request as its client has sent it. Another server may have passed it on. This one may just have started.
+func (f *Fleet) receive(r *http.Request) *http.Request {
+	if _, shared := f.config.Databases.(Shared); !shared {
 		return r
 	}
 	certificates, address := r.Header.Get(certificatesHeader), r.Header.Get(addressHeader)
 	received := r
-	if address != "" && p.host.FromPeer(r) {
+	if address != "" {
+		select {
+		case <-f.hosting:
+		case <-r.Context().Done():
+		}
+	}
+	if p := f.others(); address != "" && p != nil && p.host.FromPeer(r) {
 		received = r.WithContext(context.WithValue(r.Context(), passedKey{}, true))
 		state := *r.TLS
 		state.PeerCertificates, state.VerifiedChains = parse(certificates), nil

@@ -59,10 +59,11 @@ func (r *running) nap(now time.Time) (again, last time.Time) {
 	case now.Before(due):
 		return earlier(due, now.Add(noteInterval)), last
 	}
-	if revision := r.newest(); revision != r.revision {
-		r.revision = revision
+	if writes := r.writes.Load(); writes != r.written {
+		r.written = writes
 		return now.Add(min(settled, after)), last
 	}
+	r.revision = r.newest()
 	r.stopping, r.parks, r.napped = true, true, now
 	r.notice()
 	r.stop()

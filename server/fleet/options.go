@@ -17,7 +17,7 @@ func (f *Fleet) optionsOf(o *v1alpha1.Cluster, r *running) (*server.Options, sql
 		return nil, stored, err
 	}
 	options.Hosted = &server.Hosted{
-		Connections: f.host.Connections(), URL: o.Status.URL, CA: ca, Sealer: f.sealer, Answered: r.answered,
+		Connections: f.host.Connections(), URL: o.Status.URL, CA: ca, Sealer: f.sealer, Audit: f.host.AuditOf(o.Namespace + "/" + o.Name), Answered: r.answered,
 	}
 	options.Access.Authentication.ServiceAccounts.Issuers = []string{o.Status.URL}
 	if origin := o.Spec.From; origin != nil {

@@ -84,6 +84,13 @@ func (c *cluster) watching(request *http.Request) (leave func()) {
 	}
 }
 
+// naps reports whether the cluster is falling asleep since nobody asks.
+func (r *running) naps() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.parks
+}
+
 // park has the watches wait that the sleep of the cluster has ended.
 func (c *cluster) park(r *running) {
 	r.mu.Lock()
@@ -115,6 +122,9 @@ func (c *cluster) unpark() {
 // await has a watch wait that has nothing to tell, and reports whether its time is up. Otherwise the cluster serves it.
 func (c *cluster) await(r *http.Request) (over bool) {
 	m, revision, ok := markOf(r)
+	if r := c.current(); r != nil && r.naps() {
+		<-r.ended // soon: then it is known which watches may wait
+	}
 	c.mu.Lock()
 	p := c.parked
 	if p == nil || !ok || revision < p.revision || p.waiting >= maxSeen || c.running != nil || !slices.Contains(p.known, m) {

@@ -41,7 +41,7 @@ const databases = "databases"
 type queue = workqueue.TypedRateLimitingInterface[item]
 
 func newQueue() queue {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, time.Minute))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, 10*time.Second))
 }
 
 // look has the reconciler look at a Cluster.
@@ -66,10 +66,11 @@ func (f *Fleet) reconcileAll(ctx context.Context) {
 		o := object.(*v1alpha1.Cluster)
 		f.known(o)
 		f.look(nameOf(o))
-	}, all: func() {
+	}, gone: func(object any) { f.look(nameOf(object.(*v1alpha1.Cluster))) }, all: func() {
 		f.began.Do(func() { close(f.hosting) })
 	}})
-	follow(pools, &v1alpha1.ClusterPool{}, observed{see: func(object any) { f.lookAtPool(nameOf(object.(*v1alpha1.ClusterPool))) }, all: func() {}})
+	seePool := func(object any) { f.lookAtPool(nameOf(object.(*v1alpha1.ClusterPool))) }
+	follow(pools, &v1alpha1.ClusterPool{}, observed{see: seePool, gone: seePool, all: func() {}})
 	select {
 	case <-f.hosting: // a pool must know its clusters
 	case <-ctx.Done():
@@ -83,13 +84,14 @@ func (f *Fleet) reconcileAll(ctx context.Context) {
 
 // observed is a cache.Store that keeps none of the objects.
 type observed struct {
-	see func(object any)
-	all func() // is called when it has seen all
+	see  func(object any)
+	gone func(object any)
+	all  func() // is called when it has seen all
 }
 
 func (o observed) Add(object any) error    { o.see(object); return nil }
 func (o observed) Update(object any) error { o.see(object); return nil }
-func (o observed) Delete(object any) error { o.see(object); return nil }
+func (o observed) Delete(object any) error { o.gone(object); return nil }
 func (o observed) Resync() error           { return nil }
 func (o observed) List() []any             { return nil }
 func (o observed) ListKeys() []string      { return nil }
@@ -130,7 +132,7 @@ func (f *Fleet) work(ctx context.Context) {
 		case apierrors.IsConflict(err): // somebody was faster, and the next look sees what they did
 			f.queue.AddRateLimited(one)
 		default:
-			if f.queue.NumRequeues(one) > 0 { // most errors are gone at the second attempt
+			if n := f.queue.NumRequeues(one); n > 0 && n&(n-1) == 0 { // most errors are gone at the second attempt; others must not fill the log
 				logFailure(one.kind+" are not as they should be; trying again", one.NamespacedName, err)
 			}
 			f.queue.AddRateLimited(one)
@@ -173,20 +175,31 @@ const (
 
 // reconcile makes what a Cluster asks for, and writes what has become of it.
 func (f *Fleet) reconcile(ctx context.Context, name types.NamespacedName) error {
+	found := f.find(name) // before its object is looked for: then it is not another one that has just been made
 	o, err := f.get(ctx, name)
 	switch {
+	case apierrors.IsNotFound(err) && found != nil:
+		return f.lose(ctx, found)
 	case apierrors.IsNotFound(err):
-		return f.vanished(ctx, name)
+		return nil
 	case err != nil:
 		return err
 	}
 	c := f.known(o)
+	if c == nil {
+		return nil // there is another one by now
+	}
 	before := o.DeepCopy()
 	switch {
 	case o.DeletionTimestamp != nil:
 		return f.remove(ctx, c, o)
 	case o.Status.Database == "":
-		if err := f.create(ctx, c, o); err != nil {
+		err := f.create(ctx, c, o)
+		if errors.Is(err, errOriginal) {
+			f.queue.AddAfter(item{resource, name}, originalPause)
+			return nil
+		}
+		if err != nil {
 			return f.failed(ctx, o, before, err)
 		}
 	}
@@ -314,6 +327,12 @@ func (f *Fleet) create(ctx context.Context, c *cluster, o *v1alpha1.Cluster) err
 	return nil
 }
 
+// errOriginal means that a cluster that is forked does not have its database yet.
+var errOriginal = errors.New("the cluster to fork is still being created")
+
+// originalPause is the pause before it is looked at again. No worker waits for it, since it needs one.
+const originalPause = 100 * time.Millisecond
+
 // copyInto makes a database from what a Cluster begins with.
 func (f *Fleet) copyInto(ctx context.Context, id string, o *v1alpha1.Cluster) (err error) {
 	var at Moment
@@ -331,9 +350,12 @@ func (f *Fleet) copyInto(ctx context.Context, id string, o *v1alpha1.Cluster) (e
 		if name.Namespace == "" {
 			name.Namespace = o.Namespace
 		}
-		from, err := f.made(ctx, name)
-		if err != nil {
+		from, err := f.get(ctx, name)
+		switch {
+		case err != nil:
 			return err
+		case from.Status.Database == "":
+			return errOriginal
 		}
 		revision, err = f.config.Databases.Fork(ctx, from.Status.Database, id, at)
 		if err != nil {
@@ -368,19 +390,16 @@ func (f *Fleet) remove(ctx context.Context, c *cluster, o *v1alpha1.Cluster) err
 	return nil
 }
 
-// vanished ends a cluster whose object is gone, also if somebody has removed its finalizer.
-func (f *Fleet) vanished(ctx context.Context, name types.NamespacedName) error {
-	c := f.find(name)
-	if c == nil {
-		return nil
-	}
+// lose ends a cluster whose object is gone, also if somebody has removed its finalizer.
+func (f *Fleet) lose(ctx context.Context, c *cluster) error {
 	c.end(ctx)
-	if err := f.discard(ctx, c, defaultKeepDeleted); err != nil {
-		return err
+	err := f.discard(ctx, c, defaultKeepDeleted)
+	if err != nil {
+		logFailure("the database of a cluster that is gone stays", c.name, err)
 	}
 	f.forget(c)
 	if c.isMember() {
 		f.lookAtPool(c.pool())
 	}
-	return nil
+	return err
 }

@@ -156,7 +156,7 @@ func (d *differ) state(ctx context.Context) (*v1alpha1.ClusterState, error) {
 		}
 		difference, err := d.compare(ctx, t)
 		if err != nil {
-			return nil, fmt.Errorf("comparing %s: %w", t.Key(), err)
+			return nil, err
 		}
 		if difference != nil {
 			answer.Items = append(answer.Items, *difference)

@@ -102,13 +102,15 @@ func (c *cluster) slept(r *running) {
 	c.news.phase, c.news.last = v1alpha1.PhaseAsleep, last
 	found, gone := c.news.asleep, c.gone
 	c.mu.Unlock()
+	if gone == nil {
+		c.park(r)
+	}
 	if gone != nil || found == nil {
 		return
 	}
 	if bytes, err := c.fleet.config.Databases.Bytes(context.Background(), c.id); err == nil {
 		found.bytes = bytes
 	}
-	c.park(r)
 	c.fleet.look(c.name)
 }
 

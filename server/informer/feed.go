@@ -15,7 +15,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/sqube/sqube/dialect"
 	"github.com/sqube/sqube/sqlstore"
 )
 
@@ -124,7 +123,7 @@ func (f *Feed) follow() bool {
 		changes, err := sub.Drain()
 		for _, c := range changes {
 			for _, i := range f.fed(c.Resource) {
-				if err := i.apply(c, c.Operation == dialect.Delete); err != nil {
+				if err := i.apply(c, c.Deletes()); err != nil {
 					i.fail(err)
 				}
 			}

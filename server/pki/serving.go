@@ -106,8 +106,9 @@ func (c *ServingConfig) change(config *tls.Config, hello *tls.ClientHelloInfo) {
 	}
 }
 
-// Follow lets content follow its files until ctx ends. Upstream's runner watches each file with an inotify instance, of which a user has
-// 128. Servers in tests are many, and their files are in memory: these are read again as often as they may be renewed.
+// Follow lets content follow its files until ctx ends; it returns then, or earlier. Upstream's runner watches each file with an inotify
+// instance, of which a user has 128. Servers in tests are many, and their files are in memory: these are read again as often as they may
+// be renewed.
 func Follow(ctx context.Context, content dynamiccertificates.ControllerRunner, inMemory bool) {
 	if !inMemory {
 		content.Run(ctx, 1)
@@ -124,26 +125,24 @@ func ended(ctx context.Context) context.Context {
 	return ctx
 }
 
-// reread calls read whenever files in memory may have been renewed, until ctx ends.
+// reread calls read whenever files in memory may have been renewed, until ctx ends. It does not wait for that, which would take a goroutine.
 func reread(ctx context.Context, read func(context.Context) error) {
-	ticker := time.NewTicker(renewEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	timer := time.AfterFunc(renewEvery, func() {
+		if ctx.Err() != nil {
 			return
-		case <-ticker.C:
 		}
 		if err := read(ctx); err != nil {
 			slog.Error("a certificate can't be read again", "err", err)
 		}
-	}
+		reread(ctx, read)
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
 // Config returns the configuration of the server's listener.
 func (s *Serving) Config() *tls.Config { return s.config }
 
-// Run reloads changed files until ctx ends.
+// Run reloads changed files until ctx ends; it returns then, or earlier.
 func (s *Serving) Run(ctx context.Context) {
 	following := ctx
 	if s.inMemory {

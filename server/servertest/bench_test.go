@@ -140,7 +140,7 @@ func BenchmarkFurther(b *testing.B) {
 
 const (
 	// settling is how long servers have work after their start.
-	settling = 10 * time.Second
+	settling = 25 * time.Second
 	// idlePeriod is how long their idle CPU is measured.
 	idlePeriod = 30 * time.Second
 )

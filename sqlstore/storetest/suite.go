@@ -53,6 +53,7 @@ func Run(t *testing.T, open Opener, names ...string) {
 		{"CompactedElsewhere", testCompactedElsewhere},
 		{"Unreachable", testUnreachable},
 		{"FullDisk", testFullDisk},
+		{"Bounds", testBounds},
 		{"Unread", testUnread},
 		{"Clock", testClock},
 		{"ClocksOfServers", testClocksOfServers},

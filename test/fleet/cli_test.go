@@ -140,10 +140,42 @@ func TestCommands(t *testing.T) {
 	if made := c.object(t, fork); !strings.HasPrefix(fork, "dev-") || made == nil || made.Spec.Controllers != v1alpha1.ControllersNone || made.Spec.From.Cluster.Name != "dev" {
 		t.Errorf("fork prints %s for the cluster %+v", name, made)
 	}
+	inFork := c.kubeconfig(t, fork)
+	kubectl(t, inFork, "create", "configmap", "kept")
 	if got := c.run(t, "delete", fork); got != name+" deleted\n" {
 		t.Errorf("delete prints %s", got)
 	}
 	harness.Eventually(t, "the fork is gone", func() bool { return c.object(t, fork) == nil })
+	if got := c.run(t, "undelete", fork); got != name+" is back\n" {
+		t.Errorf("undelete prints %s", got)
+	}
+	kubectl(t, inFork, "get", "configmap", "kept")
+	c.refuses(t, "history has no clusters.fleet.sqube.io default/never", "undelete", "never")
+	c.refuses(t, "default/dev exists", "undelete", "dev")
+}
+
+// TestClaimCommands claims a cluster of a pool and gives it back.
+func TestClaimCommands(t *testing.T) {
+	t.Parallel()
+	c := startCommands(t, harness.Engine{})
+	pool := filepath.Join(t.TempDir(), "pool.yaml")
+	harness.Must(t, os.WriteFile(pool, []byte(`{"apiVersion": "fleet.sqube.io/v1alpha1", "kind": "ClusterPool", "metadata": {"name": "ci"},
+		"spec": {"replicas": 2, "claimTTL": "1h", "template": {"spec": {"controllers": "None"}}}}`), 0o600))
+	kubectl(t, c.Kubeconfig, "create", "-f", pool)
+	var names []string
+	for range 2 {
+		file := filepath.Join(t.TempDir(), "claimed")
+		names = append(names, strings.TrimSpace(c.run(t, "claim", "ci", "--file", file, "--ttl", "20m")))
+		kubectl(t, file, "create", "configmap", "mine")
+	}
+	if names[0] == names[1] || !strings.HasPrefix(names[0], "ci-") {
+		t.Errorf("claims get %s", names)
+	}
+	if got := c.run(t, "release", names[0], names[1]); got != "cluster.fleet.sqube.io/"+names[0]+" released\ncluster.fleet.sqube.io/"+names[1]+" released\n" {
+		t.Errorf("release prints %s", got)
+	}
+	harness.Eventually(t, "the clusters are gone", func() bool { return c.object(t, names[0]) == nil && c.object(t, names[1]) == nil })
+	c.refuses(t, `"nope" not found`, "claim", "nope")
 }
 
 // credentials gets credentials of the cluster dev in each form.

@@ -343,7 +343,6 @@ func testForkRights(t *testing.T, h *fleetHost) {
 func testAdministrators(t *testing.T, h *fleetHost) {
 	alice := `{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}`
 	c := h.made(t, "a", `{"administrators": [`+alice+`]}`)
-	config := h.Config(t)
 	text, log, code := sqube.Run(t, []string{"kubeconfig", "--data-dir", h.DataDir, "--user", "alice"})
 	if code != 0 {
 		t.Fatal(log)
@@ -416,7 +415,7 @@ func testIdleWatch(t *testing.T, h *fleetHost) {
 	}()
 	// Another cluster, made and asleep meanwhile, shows that time has passed for this one too.
 	h.made(t, "b", `{"sleep": {"after": "1s"}}`)
-	h.admin(t, "b")
+	harness.Must(t, h.raw(t, h.kube, http.MethodPost, h.path("clusters", "b", "wake"), "{}", nil))
 	h.until(t, "b", "falls asleep", func(c *v1alpha1.Cluster) bool { return asleep(c) && c.Status.Wakes > 0 })
 	now, err := h.get(t, "a")
 	harness.Must(t, err)
@@ -431,7 +430,7 @@ func testIdleWatch(t *testing.T, h *fleetHost) {
 
 func testNamespaceEnds(t *testing.T, h *fleetHost) {
 	h.made(t, "a", `{}`)
-	h.admin(t, "a") // it is awake
+	harness.Must(t, h.raw(t, h.kube, http.MethodPost, h.path("clusters", "a", "wake"), "{}", nil))
 	h.made(t, "b", `{}`)
 	harness.Must(t, h.kube.CoreV1().Namespaces().Delete(t.Context(), h.namespace, metav1.DeleteOptions{}))
 	harness.Eventually(t, "the namespace is gone", func() bool {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sqube/sqube/test/harness"
+	"github.com/sqube/sqube/test/harness/sqube"
 )
 
 // TestLimits sets limits of a cluster that is awake, and goes beyond them.
@@ -62,6 +63,12 @@ func TestLimits(t *testing.T) {
 	harness.Eventually(t, "requests beyond spec.limits.requestsPerSecond are refused", func() bool { return flood(t, who, h.at("a")+"/version", "spec.limits.requestsPerSecond") })
 	if code, text, _ := with(t, "", h.admin(t, "b")).request(t, http.MethodGet, h.at("b")+"/version", nil); code != http.StatusOK {
 		t.Errorf("the other cluster answers %d %s", code, text)
+	}
+	metrics := sqube.Metrics(t, h.kube)
+	for _, want := range []string{`sqube_clusters{state="awake"} 2`, `sqube_cluster_worst{cluster="a",namespace="team",of="requests"}`, `sqube_cluster_requests_refused_total{reason="limit"}`, "sqube_cluster_wake_duration_seconds_count 2"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the host's metrics do not have %s", want)
+		}
 	}
 	h.limit(t, "a", `{"watches": 2}`)
 	watched := watches(t, admin, 3)

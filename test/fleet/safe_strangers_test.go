@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -102,7 +104,10 @@ func (h *hosting) paths(t *testing.T) {
 
 // TestPasses looks at whom a cluster sees with the credentials that the host gives, and at when they end.
 func TestPasses(t *testing.T) {
-	h := startHosting(t)
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	harness.Must(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, users: [alice]}]\n"), 0o600))
+	h := startHosting(t, "--audit-policy-file", policy, "--audit-log-path", log)
 	h.create(t, "a", `{}`)
 	alice := h.user(t, "alice", "developers")
 	kube := newKube(t, alice)
@@ -144,6 +149,10 @@ func TestPasses(t *testing.T) {
 		t.Errorf("the cluster sees %s", got)
 	}
 
+	harness.Eventually(t, "the host's audit log says who has requested what in the cluster", func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(text), `"fleet.sqube.io/cluster":"team/a"`) && strings.Contains(string(text), `"fleet.sqube.io/holder":["alice"]`)
+	})
 	h.sleep(t, "a")
 	role.Rules = role.Rules[:1]
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})

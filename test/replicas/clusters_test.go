@@ -3,6 +3,7 @@ package replicas
 import (
 	"encoding/json"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func TestHostedClusters(t *testing.T) {
 		replicas[i].WaitReady(t)
 		replicas[i].Interface = client(t, replicas[i].Config(t))
 	}
-	const manifest = `{"apiVersion":"fleet.sqube.io/v1alpha1","kind":"Cluster","metadata":{"name":"one"}}`
+	const manifest = `{"apiVersion":"fleet.sqube.io/v1alpha1","kind":"Cluster","metadata":{"name":"one"},"spec":{"keepDeleted":"0s"}}`
 	harness.Eventually(t, "there is a Cluster", func() bool {
 		_, err := replicas[0].CoreV1().RESTClient().Post().AbsPath(clustersPath).Body([]byte(manifest)).DoRaw(t.Context())
 		return err == nil
@@ -77,19 +78,45 @@ func TestHostedClusters(t *testing.T) {
 		}
 	}
 	agree(t, clients)
+	silence(t, replicas[1], clients[0], clients[1])
 	if _, err := replicas[0].CoreV1().RESTClient().Delete().AbsPath(clustersPath + "/one").DoRaw(t.Context()); err != nil {
 		t.Error(err)
 	}
 	databases(t, replicas[0].Datastore, 0) // though another server has it awake
 }
 
+// silence has the server be stopped for a while that has a cluster awake. When it goes on, it has lost the cluster, and knows it.
+func silence(t *testing.T, owner replica, client, throughOwner kubernetes.Interface) {
+	t.Helper()
+	harness.Must(t, owner.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = owner.Signal(syscall.SIGCONT) })
+	n := 0
+	harness.Eventually(t, "another server has the cluster", func() bool {
+		n++
+		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(fmt.Sprint("meanwhile-", n)), metav1.CreateOptions{})
+		return err == nil
+	})
+	harness.Must(t, owner.Signal(syscall.SIGCONT))
+	maps := throughOwner.CoreV1().ConfigMaps("default")
+	if _, err := maps.Get(t.Context(), fmt.Sprint("meanwhile-", n), metav1.GetOptions{}); err != nil {
+		t.Errorf("a server that was silent does not know what was written meanwhile: %v", err)
+	}
+	if _, err := maps.Create(t.Context(), configMap("afterwards"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("a write through a server that was silent: %v", err)
+	}
+	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "afterwards", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // databases checks how many clusters' databases there are.
 func databases(t *testing.T, datastore string, want int) {
 	t.Helper()
 	const count = "SELECT count(*), (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'sqube\\_%') FROM fleet_clusters"
+	conn := harness.Connect(t, datastore)
 	harness.Eventually(t, fmt.Sprintf("there are %d databases", want), func() bool {
 		var listed, schemas int
-		harness.Must(t, harness.Connect(t, datastore).QueryRow(t.Context(), count).Scan(&listed, &schemas))
+		harness.Must(t, conn.QueryRow(t.Context(), count).Scan(&listed, &schemas))
 		return listed == want && schemas == want
 	})
 }
