@@ -44,5 +44,5 @@
 // minutes to be safe.
 //
 // A controller that has nothing to do without objects of some resource is built when there is one; the garbage collector and the namespace
-// controller when a client first writes to a new database. Informers of resources without objects sleep: package informer.
+// controller when a client first writes to a new database. Informers are fed from the store: package informer.
 package controllers

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,18 +39,19 @@ type metadataInformers struct {
 	config Config
 	shared *sharedInformers
 
-	ctx     context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+	stops  *closings // of the controllers' use of informers
 
 	mu         sync.Mutex
 	byResource map[schema.GroupVersionResource]*metadataInformer
+	started    []*informer.Informer // that may run
 }
 
 func newMetadataInformers(client metadata.Interface, shared *sharedInformers, c Config) *metadataInformers {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &metadataInformers{
-		client: client, config: c, shared: shared, ctx: ctx, cancel: cancel,
+		client: client, config: c, shared: shared, ctx: ctx, cancel: cancel, stops: newClosings(ctx),
 		byResource: map[schema.GroupVersionResource]*metadataInformer{},
 	}
 }
@@ -89,7 +91,20 @@ func (c Config) stored(ctx context.Context, resource schema.GroupVersionResource
 // close stops all informers of metadata and waits for them.
 func (m *metadataInformers) close() {
 	m.cancel()
-	m.running.Wait()
+	m.stops.ran.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, started := range m.started {
+		started.Wait()
+	}
+}
+
+// start starts an informer, which stops when ctx ends.
+func (m *metadataInformers) start(ctx context.Context, i *informer.Informer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.started = append(slices.DeleteFunc(m.started, (*informer.Informer).IsStopped), i)
+	i.Start(ctx)
 }
 
 // metadataInformer is one resource's informer of metadata, or several in succession.
@@ -103,7 +118,7 @@ type metadataInformer struct {
 
 // generation is an informer, from its first handler until its last user stops.
 type generation struct {
-	informer cache.SharedIndexInformer
+	informer *informer.Informer
 	handlers int
 	cancel   context.CancelFunc // nil before it runs
 }
@@ -133,25 +148,23 @@ func (m *metadataInformer) present() *generation {
 	return m.current
 }
 
-// run runs the generation's informer, if it is not running yet, until stop closes and it has no other user.
+// run starts the generation's informer, if it does not run yet. The informer stops when stop is closed and it has no other user.
 func (m *metadataInformer) run(g *generation, stop <-chan struct{}) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if g.cancel == nil {
 		var ctx context.Context
 		ctx, g.cancel = context.WithCancel(m.owner.ctx)
-		m.owner.running.Go(func() { g.informer.RunWithContext(ctx) })
+		m.owner.start(ctx, g.informer)
 	}
-	m.mu.Unlock()
-
-	<-stop
-
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	g.handlers--
-	if g.handlers == 0 {
-		g.cancel()
-		m.current = nil
-	}
+	m.owner.stops.when(stop, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if g.handlers--; g.handlers == 0 {
+			g.cancel()
+			m.current = nil
+		}
+	})
 }
 
 // countedInformer is a generation's informer that counts its users. Upstream's controllers add one handler to it, get its
@@ -187,10 +200,10 @@ type countedController struct {
 	generation *generation
 }
 
-// Run runs the informer until stop closes.
+// Run runs the informer until stop closes. Like that of upstream's shared informers, it returns at once: a controller has one for each resource.
 func (c countedController) Run(stop <-chan struct{}) { c.monitor.run(c.generation, stop) }
 
-// RunWithContext runs the informer until ctx ends.
+// RunWithContext is Run until ctx ends.
 func (c countedController) RunWithContext(ctx context.Context) {
 	c.monitor.run(c.generation, ctx.Done())
 }

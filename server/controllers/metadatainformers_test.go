@@ -97,10 +97,7 @@ func TestMonitorsShareOneInformerUntilTheLastStops(t *testing.T) {
 		t.Fatal("informer stopped though a monitor runs it")
 	}
 	stopSecond()
-	m.running.Wait()
-	if !first.IsStopped() {
-		t.Fatal("informer runs though no monitor does")
-	}
+	harness.Eventually(t, "the informer stops with the last monitor", first.IsStopped)
 
 	// The resource comes back, as when a CustomResourceDefinition is created again.
 	thirdNames, thirdInformer, stopThird := runMonitor(t, m)

@@ -50,7 +50,7 @@ func TestFurtherServer(t *testing.T) {
 	start()
 	settle()
 	if informers-before > maxInformers {
-		t.Errorf("%d informers run instead of %d", informers-before, maxInformers)
+		t.Errorf("%d informers of client-go run instead of %d", informers-before, maxInformers)
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {
 		_, goroutines = running()
@@ -135,7 +135,7 @@ func TestFurtherAPI(t *testing.T) {
 	}
 }
 
-// running counts the informers and goroutines of the process.
+// running counts client-go's informers and the goroutines of the process.
 func running() (informers, goroutines int) {
 	text := make([]byte, 16<<20)
 	text = text[:runtime.Stack(text, true)]
