@@ -49,6 +49,12 @@ type server struct {
 
 func start(t *testing.T, change ...func(*crd.Config)) *server {
 	t.Helper()
+	return startAfter(t, func(clientset.Interface) {}, change...)
+}
+
+// startAfter calls before while requests are served and no controller runs.
+func startAfter(t *testing.T, before func(definitions clientset.Interface), change ...func(*crd.Config)) *server {
+	t.Helper()
 	store := storetest.Open(t, engines.SQLite, sqlstore.Options{})
 	storage := apistorage.Decorator(store, nil)
 	transport := loopback.New(t.Context())
@@ -87,6 +93,9 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 	router.Handle("/apis", apis)
 	transport.SetHandler(chain(serve(t, s, apis).Handler(router)))
 
+	definitions, err := clientset.NewForConfig(transport.Config())
+	harness.Must(t, err)
+	before(definitions)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
@@ -95,8 +104,6 @@ func start(t *testing.T, change ...func(*crd.Config)) *server {
 		running.Wait()
 		harness.Must(t, transport.Shutdown(context.Background()))
 	})
-	definitions, err := clientset.NewForConfig(transport.Config())
-	harness.Must(t, err)
 	objects, err := dynamic.NewForConfig(transport.Config())
 	harness.Must(t, err)
 	harness.Eventually(t, "the definitions to be synced", s.HasSynced)

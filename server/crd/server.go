@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
@@ -153,6 +154,9 @@ func New(c Config) (*Server, error) {
 	} else if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { define() }}); err != nil {
 		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
 	}
+	if _, err := s.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: s.establish}); err != nil {
+		return nil, fmt.Errorf("watch custom resource definitions: %w", err)
+	}
 	if s.refused, err = newRefusals(s); err != nil {
 		return nil, err
 	}
@@ -247,6 +251,15 @@ func (s *Server) Run(ctx context.Context) {
 	close(s.started)
 	running.Wait()
 	s.running.Wait()
+}
+
+// establish queues a definition whose names are accepted and that is not established, since the server was stopped in between. Upstream's handler
+// queues only those that change, so that such a definition waits for the next resync.
+func (s *Server) establish(object any) {
+	d := object.(definition)
+	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+		s.establishing.QueueCRD(d.Name, 0)
+	}
 }
 
 // control runs the controllers until ctx ends.

@@ -48,7 +48,7 @@ const (
 	// fleetTenth divides the objects of the large cluster: those that wake have so many.
 	fleetTenth = 10
 	// fleetNap is for how long nobody has requested anything when a cluster of the phases that wake clusters falls asleep.
-	fleetNap = "3s"
+	fleetNap = "1s"
 
 	clustersPath = "/apis/fleet.sqube.io/v1alpha1/namespaces/" + namespace + "/clusters"
 )
