@@ -34,9 +34,14 @@ func setExpiry(o *v1alpha1.Cluster, now time.Time) (expired bool) {
 	if now.Before(warnsAt(began, ends)) {
 		apimeta.RemoveStatusCondition(&o.Status.Conditions, v1alpha1.ConditionExpiring)
 	} else {
+		message := fmt.Sprintf("The cluster is deleted at %s", ends.UTC().Format(time.RFC3339))
+		if o.Status.ClaimedAt != nil {
+			message += ": the claim ends then."
+		} else {
+			message += "; a longer spec.ttl keeps it."
+		}
 		apimeta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionExpiring, Status: metav1.ConditionTrue, Reason: "TTL", ObservedGeneration: o.Generation,
-			Message: fmt.Sprintf("The cluster is deleted at %s; a longer spec.ttl keeps it.", ends.UTC().Format(time.RFC3339)),
+			Type: v1alpha1.ConditionExpiring, Status: metav1.ConditionTrue, Reason: "TTL", ObservedGeneration: o.Generation, Message: message,
 		})
 	}
 	return !now.Before(ends)
