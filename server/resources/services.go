@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -24,6 +25,18 @@ type serviceAllocators struct {
 	nodePorts *portallocator.PortAllocator
 	// The stored bitmaps, for the repair loops; ipRange and secondaryIPRange are nil if addresses are only objects.
 	portRange, ipRange, secondaryIPRange *rangeStore
+	owned                                atomic.Bool // the storage of Services has been made, and destroys the allocators
+}
+
+// destroy stops the background work of the allocators, unless the storage of Services does.
+func (a *serviceAllocators) destroy() {
+	if a.owned.Load() {
+		return
+	}
+	for _, addresses := range a.byFamily {
+		addresses.Destroy()
+	}
+	a.nodePorts.Destroy()
 }
 
 // addressObjects reports whether addresses of Services are IPAddress objects.
