@@ -304,24 +304,26 @@ func (h *host) printTable(cmd *cobra.Command, text []byte) error {
 // hostedActCommand is sleep or wake.
 func hostedActCommand(verb string) *cobra.Command {
 	var h host
+	var all, everywhere bool
 	done := map[string]string{"sleep": "sleeps", "wake": "is awake"}[verb]
 	cmd := &cobra.Command{
-		Use: verb + " NAME...",
+		Use:     verb + " NAME...",
+		Example: "  sqube cluster " + verb + " dev\n  sqube cluster " + verb + " --all -n team\n  sqube cluster " + verb + " -A",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := h.load(); err != nil {
 				return err
 			}
-			return each(names, func(name string) error {
-				defer progress(cmd, func() string { return verb + " " + name })()
-				o := &v1alpha1.Cluster{}
-				err := h.in(h.fleet.Post(), name).SubResource(verb).Do(cmd.Context()).Into(o)
-				if err != nil {
-					return h.explain(err)
-				}
-				return h.print(cmd.OutOrStdout(), o, done)
-			})
+			if !all && !everywhere {
+				return each(names, func(name string) error { return h.act(cmd, verb, name, done) })
+			}
+			return h.actOnAll(cmd, verb, everywhere, done)
 		},
-		Args: clusterNames,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if all || everywhere {
+				return noArguments(cmd, args)
+			}
+			return clusterNames(cmd, args)
+		},
 	}
 	if verb == "sleep" {
 		cmd.Short = "Put clusters to sleep"
@@ -330,8 +332,35 @@ memory and no processor. The next request wakes them.`
 	} else {
 		cmd.Short = "Wake clusters up"
 		cmd.Long = `Wake clusters up, before the first request does. They fall asleep again when nobody has
-asked for a while.`
+asked for a while. A database that an older sqube has left is brought up to date then:
+with -A, those of all clusters.`
 	}
 	h.addFlags(cmd, objectForms...)
+	cmd.Flags().BoolVar(&all, "all", false, "All clusters of the namespace, one after the other.")
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "All clusters of the host, one after the other.")
 	return cmd
+}
+
+// act puts a cluster to sleep or wakes it.
+func (h *host) act(cmd *cobra.Command, verb, name, done string) error {
+	defer progress(cmd, func() string { return verb + " " + name })()
+	o := &v1alpha1.Cluster{}
+	if err := h.in(h.fleet.Post(), name).SubResource(verb).Do(cmd.Context()).Into(o); err != nil {
+		return h.explain(err)
+	}
+	return h.print(cmd.OutOrStdout(), o, done)
+}
+
+// actOnAll does it with the clusters of the namespace, or of all, and goes on after errors.
+func (h *host) actOnAll(cmd *cobra.Command, verb string, everywhere bool, done string) error {
+	list := &v1alpha1.ClusterList{}
+	if err := h.fleet.Get().NamespaceIfScoped(h.namespace, !everywhere).Resource(clustersResource).Do(cmd.Context()).Into(list); err != nil {
+		return h.explain(err)
+	}
+	var failed []error
+	for i := range list.Items {
+		h.namespace = list.Items[i].Namespace
+		failed = append(failed, h.act(cmd, verb, list.Items[i].Name, done))
+	}
+	return errors.Join(failed...)
 }

@@ -93,12 +93,12 @@ func Adopt(ctx context.Context, path string, change func(*Engine) error) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.writer.ExecContext(ctx, "PRAGMA secure_delete(1)") // what the copy must not have is in none of its bytes
-	if err == nil {
-		err = e.Exec(ctx, "UPDATE counter SET boot = ''")
-	}
+	err = e.Exec(ctx, "UPDATE counter SET boot = ''")
 	if err == nil {
 		err = change(e)
+	}
+	if err == nil {
+		err = e.erasePages(ctx) // what the copy must not have is in none of its bytes, also if the original had removed it before
 	}
 	// Closing it moves its write-ahead log into the file, and says there that it is closed.
 	if err = errors.Join(err, e.Close()); err != nil {

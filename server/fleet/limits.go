@@ -20,7 +20,7 @@ type limits struct {
 	requests  *rate.Limiter // nil for no limit
 	perSecond int32
 	watches   int32 // 0 for no limit
-	open      atomic.Int32
+	open      *atomic.Int32
 }
 
 // limited returns the limits of a cluster. If these are as before, it returns them.
@@ -31,12 +31,12 @@ func limited(before *limits, l v1alpha1.Limits) *limits {
 	if before != nil && before.perSecond == l.RequestsPerSecond && before.watches == l.Watches {
 		return before
 	}
-	made := &limits{perSecond: l.RequestsPerSecond, watches: l.Watches}
+	made := &limits{perSecond: l.RequestsPerSecond, watches: l.Watches, open: &atomic.Int32{}}
 	if l.RequestsPerSecond > 0 {
 		made.requests = rate.NewLimiter(rate.Limit(l.RequestsPerSecond), int(l.RequestsPerSecond)) // a second's may come together
 	}
 	if before != nil {
-		made.open.Store(before.open.Load())
+		made.open = before.open
 	}
 	return made
 }

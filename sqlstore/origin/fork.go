@@ -28,7 +28,8 @@ type Forked interface {
 const ForkAuthor = "system:sqube:fork"
 
 // Fork makes a copy the beginning of another cluster: the original as it was at a moment, with its history up to then, and without what is the
-// original's alone. That is its keys, held Leases, and the Secrets with tokens of bootstrap and of service accounts, of which nothing is left.
+// original's alone. That is its keys and authorities, held Leases, and the Secrets with tokens of bootstrap and of service accounts, of which
+// nothing is left.
 // It returns the revision with which the other cluster begins. The error is like those of Find.
 func Fork(ctx context.Context, c Forked, at At) (revision int64, err error) {
 	if at.Revision != 0 || !at.Time.IsZero() {
@@ -79,8 +80,8 @@ func disown(ctx context.Context, c Forked) error {
 		return err
 	}
 	var deletes []dialect.Write
-	err = dialect.Rows(ctx, c, "WHERE replaced_by IS NULL AND (api_group = 'coordination.k8s.io' OR api_group = '' AND resource = 'secrets')", nil, func(row *dialect.LogRow) error {
-		if row.Group != "" && !held(row) || row.Group == "" && tokens[row.Key] == nil {
+	err = dialect.Rows(ctx, c, "WHERE replaced_by IS NULL AND (api_group = 'coordination.k8s.io' OR api_group = '' AND resource = 'secrets' OR api_group = '' AND resource = 'configmaps' AND key = '"+trusted+"')", nil, func(row *dialect.LogRow) error {
+		if row.Group != "" && !held(row) || row.Resource == "secrets" && tokens[row.Key] == nil {
 			return nil
 		}
 		w := row.Write
@@ -105,6 +106,9 @@ func disown(ctx context.Context, c Forked) error {
 	}
 	return err
 }
+
+// trusted is the ConfigMap with the authorities that aggregated API servers trust, which the server completes but does not shorten.
+const trusted = "kube-system/extension-apiserver-authentication"
 
 var ownRecords = "'" + strings.Join(append(history.Records(), "unconfirmed"), "', '") + "'"
 
