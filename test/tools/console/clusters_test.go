@@ -1,23 +1,11 @@
 package console
 
 import (
-	"os"
 	"testing"
 
-	"github.com/chromedp/chromedp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// shoot writes a picture.
-func shoot(t *testing.T, p *page, name string) {
-	if os.Getenv("SHOOT") == "" {
-		return
-	}
-	taken, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	must(t, err)
-	must(t, os.WriteFile("/tmp/h8/shot-"+name+".png", taken, 0o644))
-}
 
 // TestClusters makes, opens, forks, puts to sleep and deletes clusters as somebody who has rights in one namespace alone.
 func TestClusters(t *testing.T) {
@@ -32,20 +20,16 @@ func TestClusters(t *testing.T) {
 	p := signedIn(t, token)
 	p.open("#/clusters?ns=team")
 	p.sees("No clusters")
-	shoot(t, p, "empty")
 	p.click("button", "New cluster…")
 	p.keys("one")
-	shoot(t, p, "new")
 	p.click("dialog .primary", "Create")
 	p.sees("one", "Asleep")
-	shoot(t, p, "list")
 	p.click("a", "Open")
 	p.until("location.pathname === '/clusters/team/one/console/' && document.querySelector('.timebar')")
 	p.sees("team/one")
 	p.open("#/list?r=v1/namespaces")
 	p.sees("kube-system")
 	p.misses("team\n")
-	shoot(t, p, "inside")
 
 	// A fork of a moment has what was deleted since.
 	api := func(method, path, body string) string {
@@ -69,7 +53,6 @@ func TestClusters(t *testing.T) {
 	p.click(".row", "one")
 	p.click("button", "Sleep")
 	p.sees("one sleeps", "phase: Asleep")
-	shoot(t, p, "object")
 	p.click("button", "Delete…")
 	p.click("dialog .primary", "Delete")
 	p.sees("one is deleted")
