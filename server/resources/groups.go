@@ -44,7 +44,8 @@ type Built struct {
 	Equivalent runtime.EquivalentResourceRegistry // of resources that are stored in the same place
 	Repair     *ServiceRepair                     // must run while the server does
 
-	prefixes map[schema.GroupResource]string
+	prefixes   map[schema.GroupResource]string
+	allocators *serviceAllocators
 }
 
 // Stores reports whether the objects of a resource, which is served, are stored under its own name.
@@ -74,6 +75,7 @@ func (b *Built) Destroy() {
 	for _, group := range b.Groups {
 		group.Destroy()
 	}
+	b.allocators.destroy() // they run also if the storage of Services was never made
 }
 
 // New builds every built-in group that is enabled. Groups without an enabled resource are omitted. It sends no requests.
@@ -92,7 +94,7 @@ func New(c Config) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Built{Repair: newServiceRepair(c.Services, cmp.Or(c.Repair, repairInterval), client, c.Informers, allocators)}
+	built := &Built{allocators: allocators, Repair: newServiceRepair(c.Services, cmp.Or(c.Repair, repairInterval), client, c.Informers, allocators)}
 	settings := c.settings()
 	known, ok := catalogs.Load(settings)
 	if ok {

@@ -65,6 +65,14 @@ func newServiceAllocators(c Config, client kubernetes.Interface) (*serviceAlloca
 	return allocators, nil
 }
 
+// destroy stops the allocators. They may have been stopped before.
+func (a *serviceAllocators) destroy() {
+	for _, addresses := range a.byFamily {
+		addresses.Destroy()
+	}
+	a.nodePorts.Destroy()
+}
+
 // storedBitmap returns a function that makes the set of a range's allocated items, stored under name, and sets made to it.
 func storedBitmap(c Config, name string, made **rangeStore) allocator.AllocatorWithOffsetFactory {
 	return func(size int, spec string, offset int) (allocator.Interface, error) {
