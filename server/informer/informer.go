@@ -106,6 +106,7 @@ func (i *Informer) stop() {
 	i.stopped = true
 	for _, h := range i.handlers {
 		h.remove()
+		h.synced.give() // it gets no more, and upstream's Node authorizer waits for it without an end
 	}
 	if i.source != nil {
 		i.feed.remove(i)
