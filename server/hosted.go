@@ -79,6 +79,9 @@ func (s *Server) AuditOf(cluster string) *audit.Log { return s.audit.Of(cluster)
 // ServingCA returns the certificates that verify the server, in PEM.
 func (s *Server) ServingCA() ([]byte, error) { return s.pki.Trusted() }
 
+// Fresh reports whether the server's database had just been created.
+func (s *Server) Fresh() bool { return s.fresh }
+
 // Store is the server's store.
 func (s *Server) Store() *sqlstore.Store { return s.store }
 

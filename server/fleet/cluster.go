@@ -49,7 +49,9 @@ type running struct {
 	stop    context.CancelFunc
 	wanted  context.Context // ends if everybody who waits has gone before its turn
 	abandon context.CancelCauseFunc
-	alarm   alarm // when to look whether it is idle
+	alarm   alarm         // when to look whether it is idle
+	later   chan struct{} // closed when the server may begin with what no request waits for
+	first   chan struct{} // closed when the first request has been answered
 
 	// These are set before ready is closed.
 	failed error
@@ -74,6 +76,8 @@ type running struct {
 	written  int64              // changes, at the last look
 	revision int64              // at the last look
 	napped   time.Time          // when it began to fall asleep
+	greeted  bool               // a request has been answered
+	settling bool               // the server has not begun with what no request waits for
 	open     map[mark]time.Time // since when some of the watches have been open
 	quiet    chan struct{}      // closed when stopping and nothing runs
 }
@@ -130,7 +134,8 @@ func (c *cluster) wake(ctx context.Context) (*running, error) {
 		return nil, errStopping
 	}
 	if r == nil {
-		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{})}
+		r = &running{cluster: c, ready: make(chan struct{}), ended: make(chan struct{}), quiet: make(chan struct{}),
+			later: make(chan struct{}), first: make(chan struct{})}
 		var running context.Context
 		running, r.stop = context.WithCancel(context.Background())
 		r.wanted, r.abandon = context.WithCancelCause(running)
@@ -210,6 +215,7 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	if err != nil {
 		return nil, err
 	}
+	options.Later = r.later
 	heartbeats := stored.HeartbeatResource
 	stored.OnChange = func(of sqlstore.Resource) {
 		if of != heartbeats {
@@ -230,7 +236,13 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	go func() { stopped <- r.contain(func() error { return process.Run(ctx, nil) }) }()
 	select {
 	case r.server = <-built:
-		err = r.server.Wait(ctx)
+		if prepared(object, r.server) {
+			r.settling = true
+			go r.settle(ctx)
+		} else {
+			close(r.later)
+			err = r.server.Wait(ctx)
+		}
 	case err = <-stopped:
 		stopped <- err
 	}
@@ -253,6 +265,41 @@ func (c *cluster) start(ctx context.Context, r *running) (ended <-chan error, er
 	r.took = time.Since(r.began)
 	wakeDuration.Observe(r.took.Seconds())
 	return stopped, nil
+}
+
+// prepared reports whether the cluster has all that a new one is given, so that requests can be answered before that is checked.
+func prepared(o *v1alpha1.Cluster, s *server.Server) bool {
+	return !s.Fresh() && (o.Status.Wakes > 0 || o.Spec.From != nil)
+}
+
+const (
+	// settleSoon is how long a cluster that has woken up waits for the end of its first request.
+	settleSoon = time.Second
+	// settleTimeout is how long it has a turn.
+	settleTimeout = 5 * time.Second
+)
+
+// settle lets a cluster that has woken up begin with what no request waits for: after its first answer, and one cluster after the other, so
+// that others can wake up meanwhile.
+func (r *running) settle(ctx context.Context) {
+	select {
+	case <-r.first:
+	case <-time.After(settleSoon):
+	case <-ctx.Done():
+		return
+	}
+	release, err := r.cluster.fleet.settling.take(ctx, r.cluster.name.Namespace)
+	if err != nil {
+		return
+	}
+	defer release()
+	close(r.later)
+	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	_ = r.server.Wait(waiting) // it goes on without a turn
+	r.mu.Lock()
+	r.settling, r.last = false, time.Now() // it may sleep when its controllers have had time
+	r.mu.Unlock()
 }
 
 // contain returns a panic of run as an error, and closes the database then, so that it can be opened again: the other clusters live on.
@@ -289,6 +336,10 @@ func (r *running) enter(watch bool) (leave func(), ok bool) {
 		*count--
 		if !watch {
 			r.last = time.Now()
+		}
+		if !r.greeted {
+			r.greeted = true
+			close(r.first)
 		}
 		r.notice()
 	}, true

@@ -101,6 +101,10 @@ func (f *Fleet) serve(w http.ResponseWriter, r *http.Request, name types.Namespa
 	f.pass(w, r, c, who)
 }
 
+// sandbox keeps pages that a cluster's Services, Pods and aggregated API servers send from what the console, which is at the same address, has
+// in the browser. It is the value of the header Content-Security-Policy.
+const sandbox = "sandbox allow-scripts allow-forms allow-popups allow-downloads"
+
 // pass passes a request on to a cluster.
 func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *caller) {
 	watches := server.Watches(r)
@@ -133,6 +137,7 @@ func (f *Fleet) pass(w http.ResponseWriter, r *http.Request, c *cluster, who *ca
 		codecs.WriteError(w, r, apierrors.NewServiceUnavailable("the cluster can't be woken up now: its status.message says why"))
 	default:
 		defer leave()
+		w.Header().Set("Content-Security-Policy", sandbox)
 		defer c.traffic.begin(watches)()
 		if watches {
 			defer c.watching(r)()

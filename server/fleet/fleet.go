@@ -43,11 +43,12 @@ type Config struct {
 
 // Fleet implements server.Fleet.
 type Fleet struct {
-	config Config
-	turns  *turns
-	alarms *alarms
-	queue  queue
-	boot   func(context.Context, *running) (ended <-chan error, err error) // wakes a cluster; nil except in tests
+	config   Config
+	turns    *turns
+	alarms   *alarms
+	queue    queue
+	settling *turns                                                          // of clusters that have woken up
+	boot     func(context.Context, *running) (ended <-chan error, err error) // wakes a cluster; nil except in tests
 
 	mu       sync.RWMutex
 	clusters map[types.NamespacedName]*cluster
@@ -73,7 +74,7 @@ func New(c Config) *Fleet {
 	utilruntime.ReallyCrash = false
 	return &Fleet{
 		config: c, names: newNames(c.Domain), clusters: map[types.NamespacedName]*cluster{}, members: map[types.NamespacedName]map[*cluster]bool{},
-		seats: newSeats(), turns: newTurns(max(2, runtime.GOMAXPROCS(0))), alarms: newAlarms(), queue: newQueue(),
+		seats: newSeats(), turns: newTurns(max(2, runtime.GOMAXPROCS(0))), settling: newTurns(1), alarms: newAlarms(), queue: newQueue(),
 		hosting: make(chan struct{}), stopping: make(chan struct{}), events: make(chan *corev1.Event, maxEvents), claimed: newClaims(),
 	}
 }

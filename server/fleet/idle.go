@@ -54,7 +54,7 @@ func (r *running) nap(now time.Time) (again, last time.Time) {
 	switch {
 	case r.after == 0: // never
 		return now.Add(noteInterval), last
-	case r.requests > 0:
+	case r.requests > 0 || r.settling:
 		return now.Add(min(after, noteInterval)), last
 	case now.Before(due):
 		return earlier(due, now.Add(noteInterval)), last
