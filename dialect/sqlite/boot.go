@@ -133,7 +133,7 @@ const holds = " holds"
 func (e *Engine) MayHold(ctx context.Context) (bool, error) {
 	err := e.reach(e.mark.last.Load())
 	if err == nil {
-		_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?", holds)
+		_, err = e.writer.ExecContext(ctx, "UPDATE counter SET boot = boot || ?1 WHERE boot NOT LIKE '%' || ?1", holds)
 	}
 	return err == nil, failure("open", err)
 }
