@@ -139,7 +139,6 @@ func builders(c Config, client *kubernetes.Clientset, allocators *serviceAllocat
 		}
 	}
 	all := []builder{available(func() (*genericapiserver.APIGroupInfo, error) {
-		allocators.owned.Store(true)
 		return newCoreGroup(c, client, allocators)
 	})}
 	for _, provider := range providers(c, client) {

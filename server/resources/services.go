@@ -3,7 +3,6 @@ package resources
 import (
 	"fmt"
 	"net"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/labels"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -25,14 +24,10 @@ type serviceAllocators struct {
 	nodePorts *portallocator.PortAllocator
 	// The stored bitmaps, for the repair loops; ipRange and secondaryIPRange are nil if addresses are only objects.
 	portRange, ipRange, secondaryIPRange *rangeStore
-	owned                                atomic.Bool // the storage of Services has been made, and destroys the allocators
 }
 
-// destroy stops the background work of the allocators, unless the storage of Services does.
+// destroy stops the background work of the allocators. The storage of Services may have done that before.
 func (a *serviceAllocators) destroy() {
-	if a.owned.Load() {
-		return
-	}
 	for _, addresses := range a.byFamily {
 		addresses.Destroy()
 	}
