@@ -247,7 +247,10 @@ func run(ctx context.Context, c Config, controllers []controller) (err error) {
 	groups := inGroups(controllers)
 	parts, leaders := make([]*runState, len(groups)), make([]controller, len(groups))
 	for i, group := range groups {
-		parts[i], leaders[i] = s.part(), group[0]
+		parts[i] = s.part()
+		if len(group) > 0 { // the first one has those that wait for nothing, which may be none
+			leaders[i] = group[0]
+		}
 	}
 	start := func(i int, built func()) {
 		running.Go(func() {

@@ -34,6 +34,7 @@ type cluster struct {
 	gone     error       // why it does not wake up any more; nil if it does
 	member   *membership // nil if it is of no pool
 	news     *news       // what is not in its status yet; nil if nothing is
+	writing  int         // writes of its status that have taken news
 	parked   *parked     // nil if no watch may wait for it
 	recorded bool        // its database is among the deleted ones
 	keys     keyring     // whom the guard recognizes

@@ -188,7 +188,7 @@ func (f *Fleet) known(o *v1alpha1.Cluster) *cluster {
 	c.version = version
 	c.identify(o)
 	f.joinPool(c, o)
-	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !f.runs(c) { // on another server
+	if f.peers != nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.runs(0) { // on another server
 		c.unpark()
 	}
 	return c

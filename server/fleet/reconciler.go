@@ -204,19 +204,20 @@ func (f *Fleet) reconcile(ctx context.Context, name types.NamespacedName) error 
 		}
 	}
 	news := c.takeNews()
+	var written error
+	defer func() { c.wroteNews(news, written) }()
 	news.writeTo(&o.Status)
 	c.writeKeysTo(&o.Status)
-	if o.Status.Phase == v1alpha1.PhaseAwake && !f.runs(c) {
-		f.recover(ctx, c, o)
+	if o.Status.Phase == v1alpha1.PhaseAwake && !c.runs(1) {
+		f.recover(ctx, c)
 	}
 	expired := setExpiry(o, time.Now())
 	setReady(o)
 	if expired {
 		return f.expire(ctx, o)
 	}
-	if err := f.putStatus(ctx, o, before); err != nil {
-		c.keepNews(news)
-		return err
+	if written = f.putStatus(ctx, o, before); written != nil {
+		return written
 	}
 	f.tellOwner(before, o)
 	f.apply(ctx, c, o)
@@ -235,22 +236,25 @@ func (f *Fleet) writeNews(ctx context.Context, c *cluster) error {
 	before, news := o.DeepCopy(), c.takeNews()
 	news.writeTo(&o.Status)
 	c.writeKeysTo(&o.Status)
-	if err := f.putStatus(ctx, o, before); err != nil {
-		c.keepNews(news)
-		return err
-	}
-	return nil
+	err = f.putStatus(ctx, o, before)
+	c.wroteNews(news, err)
+	return err
 }
 
-// runs reports whether a cluster is awake or wakes up.
-func (f *Fleet) runs(c *cluster) bool {
+// runs reports whether the cluster is awake or wakes up, or its status is about to say that it is not, by others than own writes.
+func (c *cluster) runs(own int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.running != nil || c.news != nil
+	return c.running != nil || c.news != nil || c.writing > own
 }
 
-// recover wakes a cluster that was awake when this server, or the one that had it, was killed: nobody knows what it had to do.
-func (f *Fleet) recover(ctx context.Context, c *cluster, _ *v1alpha1.Cluster) { go f.rouse(ctx, c) }
+// recover wakes a cluster that was awake when this server, or the one that had it, was killed: nobody knows what it had to do. One that
+// has just fallen asleep is another thing: its status, read again when nothing is to be written, says so.
+func (f *Fleet) recover(ctx context.Context, c *cluster) {
+	if o, err := f.get(ctx, c.name); err == nil && o.Status.Phase == v1alpha1.PhaseAwake && !c.runs(1) {
+		go f.rouse(ctx, c)
+	}
+}
 
 // rouse wakes a cluster that nobody has asked for. It falls asleep soon.
 func (f *Fleet) rouse(ctx context.Context, c *cluster) {

@@ -120,16 +120,18 @@ func (c *cluster) takeNews() *news {
 	defer c.mu.Unlock()
 	taken := c.news
 	c.news = nil
+	c.writing++
 	return taken
 }
 
-// keepNews makes news new again that could not be written.
-func (c *cluster) keepNews(old *news) {
-	if old == nil {
-		return
-	}
+// wroteNews ends what takeNews began. News that could not be written are new again.
+func (c *cluster) wroteNews(old *news, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.writing--
+	if old == nil || err == nil {
+		return
+	}
 	if n := c.news; n != nil { // what is newer wins
 		if n.phase != "" {
 			old.phase, old.trouble = n.phase, n.trouble
