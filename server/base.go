@@ -78,6 +78,14 @@ func (b *base) end() error {
 	return errors.Join(errs...)
 }
 
+// endReads ends what reads the store without requests, so that nothing is said of a store that is closed.
+func (b *base) endReads() {
+	b.phase.end()
+	if b.informers != nil {
+		_ = stopWithin(b.options.ShutdownGracePeriod, "informers", func() error { b.informers.Shutdown(); return nil }) // the process ends
+	}
+}
+
 // newBase returns what it has made of a base also with an error, so that the caller can end it.
 func newBase(ctx context.Context, o *Options, store *sqlstore.Store) (b *base, err error) {
 	b = &base{options: o, store: store, objectCounter: newObjectCounter(o.Hosted != nil), loopback: newLoopback(o), connections: connections.New(), phase: newPhase()}

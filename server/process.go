@@ -69,6 +69,8 @@ func (p Process) Run(ctx context.Context, listener net.Listener) error {
 		err = s.Run(ctx, listener)
 	} else if s != nil && p.Outlived {
 		err = errors.Join(err, s.end())
+	} else if s != nil {
+		s.endReads()
 	}
 	if p.Stopped != nil {
 		p.Stopped(store)
