@@ -276,7 +276,9 @@ func prepared(o *v1alpha1.Cluster, s *server.Server) bool {
 const (
 	// settleSoon is how long a cluster that has woken up waits for the end of its first request.
 	settleSoon = time.Second
-	// settleTimeout is how long it has a turn.
+	// settlePause is how often it looks whether others still wait to wake up.
+	settlePause = 20 * time.Millisecond
+	// settleTimeout is how long it has a turn, and how long it lets others go first.
 	settleTimeout = 5 * time.Second
 )
 
@@ -294,6 +296,13 @@ func (r *running) settle(ctx context.Context) {
 		return
 	}
 	defer release()
+	for until := time.Now().Add(settleTimeout); r.cluster.fleet.turns.wanted() && time.Now().Before(until); {
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+			return
+		}
+	}
 	close(r.later)
 	waiting, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()

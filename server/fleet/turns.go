@@ -46,6 +46,13 @@ func (t *turns) take(ctx context.Context, namespace string) (release func(), err
 	}
 }
 
+// wanted reports whether someone waits for a turn.
+func (t *turns) wanted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.order) > 0
+}
+
 // give passes a turn on.
 func (t *turns) give() {
 	t.mu.Lock()
