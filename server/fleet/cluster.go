@@ -184,7 +184,9 @@ func (c *cluster) run(ctx context.Context, r *running) {
 		return
 	}
 	now := time.Now()
+	r.mu.Lock()
 	r.last, r.noted = now, now
+	r.mu.Unlock()
 	close(r.ready)
 	c.woke(r)
 	r.ring(now)

@@ -35,21 +35,24 @@ const (
 // SealHeader has 32 bytes in base64, with which the keys of a cluster are encrypted in an export.
 const SealHeader = "Sqube-Seal"
 
-// export sends a cluster, awake or asleep, as it is now.
-func (f *Fleet) export(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, notSupported("export", r.Method)
-	}
+// whole returns what encrypts the keys of a cluster that is exported or imported as a whole, nil for nothing, and the Cluster.
+func (f *Fleet) whole(r *http.Request, name types.NamespacedName) (*sharedkeys.Sealer, *v1alpha1.Cluster, error) {
 	seal, err := sealOf(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o, err := f.get(r.Context(), name)
+	if err == nil && o.Status.Database == "" {
+		err = apierrors.NewServiceUnavailable("the cluster is being created")
+	}
+	return seal, o, err
+}
+
+// export sends a cluster, awake or asleep, as it is now.
+func (f *Fleet) export(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
+	seal, o, err := f.whole(r, name)
 	if err != nil {
 		return nil, err
-	}
-	if o.Status.Database == "" {
-		return nil, apierrors.NewServiceUnavailable("the cluster is being created")
 	}
 	about, err := json.Marshal(described(o))
 	if err != nil {
@@ -150,19 +153,9 @@ func writeExport(to io.Writer, about, keys []byte, file string) error {
 
 // takeOver replaces the database of a cluster by an exported one, and answers with the Cluster.
 func (f *Fleet) takeOver(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, notSupported("import", r.Method)
-	}
-	seal, err := sealOf(r)
+	seal, o, err := f.whole(r, name)
 	if err != nil {
 		return nil, err
-	}
-	o, err := f.get(r.Context(), name)
-	if err != nil {
-		return nil, err
-	}
-	if o.Status.Database == "" {
-		return nil, apierrors.NewServiceUnavailable("the cluster is being created")
 	}
 	folder, err := os.MkdirTemp("", "sqube-import-")
 	if err != nil {

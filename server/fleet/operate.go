@@ -9,9 +9,6 @@ import (
 
 // sleep puts a cluster to sleep, though somebody may have asked just now, and answers with the Cluster. The next request wakes it.
 func (f *Fleet) sleep(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, notSupported("sleep", r.Method)
-	}
 	c := f.find(name)
 	if c == nil {
 		return nil, notFound(name)
@@ -25,9 +22,6 @@ func (f *Fleet) sleep(_ http.ResponseWriter, r *http.Request, name types.Namespa
 
 // wakeUp wakes a cluster up, unless it is awake, and answers with the Cluster.
 func (f *Fleet) wakeUp(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodPost {
-		return nil, notSupported("wake", r.Method)
-	}
 	_, leave, err := f.visit(r.Context(), name)
 	if err != nil {
 		return nil, err

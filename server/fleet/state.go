@@ -41,9 +41,6 @@ type cursor struct {
 
 // state answers which objects of a cluster differ from a former state.
 func (f *Fleet) state(_ http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error) {
-	if r.Method != http.MethodGet {
-		return nil, notSupported("state", r.Method)
-	}
 	asked, err := parseState(r.URL.Query())
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -79,10 +76,6 @@ func (f *Fleet) visit(ctx context.Context, name types.NamespacedName) (s *server
 
 func notFound(name types.NamespacedName) error {
 	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource(resource).GroupResource(), name.Name)
-}
-
-func notSupported(subresource, method string) error {
-	return apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource(resource+"/"+subresource).GroupResource(), method)
 }
 
 // parseState reads the parameters of a request. Since is -1 if it is not given.

@@ -22,46 +22,54 @@ import (
 	"github.com/sqube/sqube/server/fleet/v1alpha1"
 )
 
+// subresource is served for users who may use it. A nil answer has been sent.
+type subresource struct {
+	method string
+	serve  func(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (answer any, err error)
+}
+
+func (f *Fleet) subresources() map[string]subresource {
+	return map[string]subresource{
+		"clusters/kubeconfig": {http.MethodPost, f.kubeconfig},
+		"clusterpools/claim":  {http.MethodPost, f.claim},
+		"clusters/release":    {http.MethodPost, f.release},
+		"clusters/state":      {http.MethodGet, f.state},
+		"clusters/sleep":      {http.MethodPost, f.sleep},
+		"clusters/wake":       {http.MethodPost, f.wakeUp},
+		"clusters/export":     {http.MethodPost, f.export},
+		"clusters/import":     {http.MethodPost, f.takeOver},
+	}
+}
+
 // Subresources implements server.Fleet.
 func (f *Fleet) Subresources(next http.Handler) http.Handler {
+	all := f.subresources()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || info.APIGroup != v1alpha1.GroupVersion.Group || info.Subresource == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		var serve func(w http.ResponseWriter, r *http.Request, name types.NamespacedName) (any, error)
-		switch info.Resource + "/" + info.Subresource {
-		case "clusters/kubeconfig":
-			serve = f.kubeconfig
-		case "clusterpools/claim":
-			serve = f.claim
-		case "clusters/release":
-			serve = f.release
-		case "clusters/state":
-			serve = f.state
-		case "clusters/sleep":
-			serve = f.sleep
-		case "clusters/wake":
-			serve = f.wakeUp
-		case "clusters/export":
-			serve = f.export
-		case "clusters/import":
-			serve = f.takeOver
-		default:
+		path := info.Resource + "/" + info.Subresource
+		one, ok := all[path]
+		if !ok {
 			next.ServeHTTP(w, r)
+			return
+		}
+		if r.Method != one.method {
+			codecs.WriteError(w, r, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource(path).GroupResource(), r.Method))
 			return
 		}
 		name := types.NamespacedName{Namespace: info.Namespace, Name: info.Name}
 		if c := f.find(name); c != nil && f.others().passOn(w, r, c, r.URL.Path, r.URL.RawPath) {
 			return
 		}
-		answer, err := serve(w, r, name)
+		answer, err := one.serve(w, r, name)
 		if err != nil {
 			codecs.WriteError(w, r, err)
 			return
 		}
-		if answer == nil { // it has been sent
+		if answer == nil {
 			return
 		}
 		code := http.StatusCreated
@@ -89,10 +97,6 @@ func (f *Fleet) kubeconfig(w http.ResponseWriter, r *http.Request, name types.Na
 
 // readCredentials returns the Credentials that a request asks for.
 func readCredentials(w http.ResponseWriter, r *http.Request) (*v1alpha1.Credentials, error) {
-	info, _ := request.RequestInfoFrom(r.Context())
-	if r.Method != http.MethodPost {
-		return nil, apierrors.NewMethodNotSupported(v1alpha1.GroupVersion.WithResource(info.Resource+"/"+info.Subresource).GroupResource(), r.Method)
-	}
 	asked := &v1alpha1.Credentials{}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsked))
 	if err != nil {
